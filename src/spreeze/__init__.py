@@ -1,0 +1,45 @@
+"""Spreeze: reinforcement learning at full speed on one desktop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spreeze.spec import UsageError
+
+if TYPE_CHECKING:
+    from spreeze.launch import Run
+    from spreeze.policy import Policy
+
+__version__ = "0.1.0"
+__all__ = ["UsageError", "__version__", "load", "train"]
+
+
+def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
+    """Train on an environment id, class or factory; knobs have the words of the command line.
+
+    `spreeze.train("Pendulum-v1", time="60s", seed=1, **{"learner.batch_size": 512})`. Ctrl-C ends
+    the run cleanly and returns it, with `run.summary["state"] == "interrupted"`.
+    """
+    from spreeze.config import config_with, default_config
+    from spreeze.envs import target_name
+    from spreeze.launch import launch
+    from spreeze.screen import Screen
+
+    name = target_name(env)
+    config = default_config(knobs.pop("algo", "sac"), name, knobs.pop("preset", None))
+    config = config_with(config, knobs)
+    with Screen() as screen:
+        return launch(config, env, screen)
+
+
+def load(run: str | Path, *, runs: str | Path = "runs") -> Policy:
+    """The best policy of a run (else its last), ready to act; needs numpy only."""
+    from spreeze.policy import load_policy
+    from spreeze.rundir import find_run
+
+    path = Path(run)
+    if (path / "policy.safetensors").exists():
+        return load_policy(path)
+    return load_policy(find_run(str(run), Path(runs)).checkpoint())

@@ -1,0 +1,5 @@
+"""`python -m spreeze`."""
+
+from spreeze.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Backends: ways to run roles. Each takes jobs and hands back handles."""

@@ -1,0 +1,193 @@
+"""Local backend: each role a process of its own, forked by the run's fork server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from spreeze.backends import forkserver
+from spreeze.roles.base import Job, drive, join
+from spreeze.wires.arena import Arena, Block
+
+REPORT_BYTES = 60_000
+
+
+@dataclass
+class Child:
+    """A process of this run, as the supervisor sees it."""
+
+    name: str
+    pid: int
+    report_fd: int
+    exit_code: int | None = None
+    """None while it runs; negative for the signal that ended it."""
+    report: Any = None
+    """What it said at its end: its result, or its traceback."""
+    tags: dict[str, Any] = field(default_factory=dict)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+class Processes:
+    """Starts and watches the processes of one run."""
+
+    def __init__(self) -> None:
+        """Start the fork server; it imports while the caller goes on."""
+        ours, theirs = socket.socketpair()
+        # One thread of linear algebra per process, set before numpy is imported anywhere.
+        environment = os.environ | dict.fromkeys(forkserver.THREAD_VARIABLES, "1")
+        command = [sys.executable, "-m", "spreeze.backends.forkserver"]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        with theirs:
+            self._server = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(os.getpid()), *forkserver.PRELOAD],
+                pass_fds=[theirs.fileno()],
+                env=environment | {"PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                # A group of its own: Ctrl-C reaches the supervisor only, which stops the rest in order.
+                process_group=0,
+            )
+        self._socket = ours
+        self._running: dict[int, Child] = {}
+
+    def start(self, name: str, function: str, payload: bytes, output: int, fds: tuple[int, ...] = ()) -> Child:
+        """Run `module:function(payload, report_fd, *fds)` in a child whose output goes to `output`."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        request = {"function": function, "payload": payload, "sys_path": sys.path}
+        try:
+            forkserver.send(self._socket, request, (writing, *fds, output))
+        finally:
+            os.close(writing)
+        while True:
+            kind, pid, code = self._receive()
+            if kind == "started":
+                child = Child(name, pid, reading)
+                self._running[pid] = child
+                return child
+            self._exited(pid, code)
+
+    def poll(self, timeout_s: float = 0.0) -> list[Child]:
+        """Children that have ended since the last look; waits at most `timeout_s` for one."""
+        ended = []
+        while self._running and select.select([self._socket], [], [], timeout_s)[0]:
+            _, pid, code = self._receive()
+            ended.append(self._exited(pid, code))
+            timeout_s = 0.0
+        return ended
+
+    def wait(self, children: list[Child], timeout_s: float) -> None:
+        """Wait until these children have ended, at most so long."""
+        deadline = time.monotonic() + timeout_s
+        while any(c.exit_code is None for c in children) and (left := deadline - time.monotonic()) > 0:
+            self.poll(min(left, 0.1))
+
+    def close(self) -> None:
+        """End the server and whatever still runs."""
+        for child in self._running.values():
+            child.kill()
+            os.close(child.report_fd)
+        self._running.clear()
+        self._socket.close()  # the server leaves when its socket closes
+        try:
+            self._server.wait(2)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+
+    def _receive(self) -> tuple[str, int, int]:
+        message = forkserver.receive(self._socket)
+        if message is None:
+            raise RuntimeError(f"the fork server ended unexpectedly with exit code {self._server.wait()}")
+        kind, pid, code = message[0]
+        return kind, pid, code
+
+    def _exited(self, pid: int, code: int) -> Child:
+        child = self._running.pop(pid)
+        child.exit_code = code
+        with open(child.report_fd, "rb") as pipe:
+            child.report = pipe.read() or b""
+        return child
+
+
+def start_role(processes: Processes, job: Job, arena: Arena, log: Path) -> Child:
+    """Run one role in a child process, with its output in `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    payload = cloudpickle.dumps((job, arena.blocks))
+    with log.open("ab") as output:
+        return processes.start(
+            job.name, "spreeze.backends.local:role_main", payload, output.fileno(), (arena.fd,)
+        )
+
+
+def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
+    """The main function of a role's process; its traceback goes to the log and to the supervisor."""
+    import setproctitle
+
+    job, blocks = cloudpickle.loads(payload)
+    setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
+    context = join(job, Arena(arena_fd, blocks), lambda: time.monotonic() - job.started_s, time.sleep)
+    crash = drive(context)
+    if crash is None:
+        return 0
+    print(crash, file=sys.stderr)
+    os.write(report_fd, crash.encode()[-REPORT_BYTES:])
+    return 1
+
+
+def call(processes: Processes, function: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
+    """Call a function in a throw-away process; returns its result and what it printed.
+
+    Its exception is raised here, with the child's traceback attached as a note.
+    """
+    output = os.memfd_create("output")
+    try:
+        child = processes.start(
+            "probe", "spreeze.backends.local:call_main", cloudpickle.dumps((function, arguments)), output
+        )
+        processes.wait([child], 600)
+        os.lseek(output, 0, os.SEEK_SET)
+        with open(output, "rb", closefd=False) as file:
+            printed = file.read().decode(errors="replace")
+    finally:
+        os.close(output)
+    if not child.report:
+        raise RuntimeError(f"the process ended with exit code {child.exit_code}\n{printed}")
+    failed, value, trace = cloudpickle.loads(child.report)
+    if failed:
+        value.add_note(trace)
+        raise value
+    return value, printed
+
+
+def call_main(payload: bytes, report_fd: int) -> int:
+    """The main function of a throw-away process."""
+    import traceback
+
+    function, arguments = cloudpickle.loads(payload)
+    try:
+        answer = (False, function(*arguments), "")
+    except Exception as error:
+        answer = (True, error, traceback.format_exc())
+    try:
+        report = cloudpickle.dumps(answer)
+    except Exception:
+        report = cloudpickle.dumps((True, RuntimeError(str(answer[1])), answer[2]))
+    os.write(report_fd, report[:REPORT_BYTES])
+    return 0

@@ -1,0 +1,56 @@
+"""The command line: finds the command and turns its end into an exit code.
+
+Each command is a module under `commands`, imported when it runs: `--help` loads no torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import time
+from importlib import import_module
+
+COMMANDS = {
+    "train": "train a policy until a target, a time or a number of steps is reached",
+    "eval": "play a trained policy without noise and print its returns",
+    "runs": "a table of the runs in a folder",
+    "algos": "the algorithms, one line each",
+    "doctor": "check this machine and say what to do",
+}
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main() -> None:
+    """Run the command named on the command line and exit with its code."""
+    started_s = time.monotonic()
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help", "help"):
+        _print_help()
+        sys.exit(OK)
+    from spreeze.spec import UsageError
+
+    if name == "--version":
+        from spreeze import __version__
+
+        print(__version__)
+        sys.exit(OK)
+    try:
+        if name not in COMMANDS:
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            hint = f"Did you mean spreeze {near[0]}?" if near else f"There are: {', '.join(COMMANDS)}."
+            raise UsageError([f"there is no command {name!r}. {hint}"])
+        sys.exit(import_module(f"spreeze.commands.{name}").main(arguments, started_s))
+    except UsageError as error:
+        for problem in error.problems:
+            print(f"spreeze: {problem}", file=sys.stderr)
+        sys.exit(USAGE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _print_help() -> None:
+    print("Spreeze: reinforcement learning at full speed on one desktop.\n")
+    for name, what in COMMANDS.items():
+        print(f"  spreeze {name:8} {what}")
+    print("\nEvery command explains itself:  spreeze train --help")
+    print("First run:  spreeze train Pendulum-v1 --target -200")

@@ -1,0 +1,81 @@
+"""`spreeze eval`: plays a trained policy without noise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from spreeze.commands import write_json
+from spreeze.envs import make_stepper, play_episodes
+from spreeze.policy import load_policy
+from spreeze.rundir import find_run
+from spreeze.screen import short
+from spreeze.spec import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Play a trained policy without noise and print its returns."""
+
+    run: tyro.conf.Positional[str | None] = None
+    """Path, name under the runs folder, or nothing for the newest run."""
+    episodes: int = 10
+    """Whole episodes to play."""
+    seed: int = 0
+    """Seed of the environments."""
+    env: str | None = None
+    """Environment, where the run's own is code of yours (package.module:EnvClass)."""
+    runs: str = "runs"
+    """Folder of the runs."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str], _started_s: float) -> int:
+    """Play and print."""
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze eval")
+    if not 1 <= args.episodes <= 100_000:
+        raise UsageError([f"--episodes {args.episodes}: must be a whole number from 1 to 100000."])
+    run = find_run(args.run, Path(args.runs))
+    checkpoint = run.checkpoint()
+    policy = load_policy(checkpoint)
+    env = args.env or policy.spec.id
+    if args.env is None and ":" in env:
+        raise UsageError([f"run {run.path.name} was trained on {env}, which is code of yours. Name it again: --env {env}"])
+    stepper = make_stepper(env, min(args.episodes, 10))
+    began_s = time.monotonic()
+    player = play_episodes(
+        stepper, policy.spec, lambda obs: policy.scale(policy.act(obs, explore=False)), args.episodes, args.seed
+    )
+    try:
+        while True:
+            next(player)
+    except StopIteration as end:
+        results = end.value
+    finally:
+        stepper.close()
+    returns, lengths = np.array(results).T
+    facts = {
+        "run": str(run.path),
+        "env": env,
+        "checkpoint": checkpoint.name,
+        "episodes": args.episodes,
+        "mean": float(returns.mean()),
+        "std": float(returns.std()),
+        "min": float(returns.min()),
+        "max": float(returns.max()),
+        "mean_length": float(lengths.mean()),
+        "returns": returns.tolist(),
+        "seconds": time.monotonic() - began_s,
+    }
+    if args.json is not None:
+        write_json(facts, args.json)
+    if args.json != "-":
+        print(f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}", file=sys.stdout)
+        print("  ".join(f"{name} {short(facts[name])}" for name in ("mean", "std", "min", "max")))  # type: ignore[arg-type]
+    return 0

@@ -1,0 +1,109 @@
+"""`spreeze train`: the config from flags, the run, and three lines about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import tyro
+from rich.console import Console
+
+from spreeze.config import Config, config_from_json, default_config
+from spreeze.rundir import find_run
+from spreeze.spec import UsageError
+
+if TYPE_CHECKING:
+    from spreeze.launch import Run
+
+
+def main(arguments: list[str], started_s: float) -> int:
+    """Train; 0 done, 1 failed, 130 interrupted by Ctrl-C."""
+    # Times count from the start of the command, the interpreter's own start included.
+    age_s = time.time() - psutil.Process().create_time()
+    started_s = min(started_s, time.monotonic() - age_s)
+    config = parse(arguments)
+    # After the flags: --help and a wrong flag need none of this.
+    from spreeze.launch import RunFailed, launch
+    from spreeze.screen import Screen
+
+    console = Console(stderr=True, highlight=False)
+    try:
+        with Screen(console) as screen:
+            run = launch(config, config.env, screen, started_s)
+    except RunFailed as error:
+        console.print(str(error), markup=False, soft_wrap=True)
+        return 1
+    print(report(run, config))
+    return 130 if run.interrupted else 0
+
+
+def parse(arguments: list[str]) -> Config:
+    """The config from flags; algorithm, preset and resumed run decide the defaults of the rest."""
+    resumed = _given(arguments, "--resume")
+    if resumed is None:
+        env = next((word for word in arguments[:1] if not word.startswith("-")), "")
+        defaults = default_config(
+            _given(arguments, "--algo") or "sac", env, _given(arguments, "--preset")
+        )
+    else:
+        run = find_run(resumed, Path(_given(arguments, "--runs") or "runs"))
+        stored = config_from_json(run.read("config")["config"])
+        if ":" in stored.env:
+            # A config file must not be able to name code that is then imported.
+            if not arguments or arguments[0] != stored.env:
+                raise UsageError(
+                    [f"run {run.path.name} trained {stored.env}, which is code of yours. "
+                     f"Name it again: spreeze train {stored.env} --resume {resumed}"]
+                )
+        defaults = dataclasses.replace(stored, resume=str(run.path), name=None, time=None, steps=None, target=None)
+        arguments = _without(arguments, "--resume")
+    config: Config = tyro.cli(Config, args=arguments, default=defaults, prog="spreeze train")
+    return config
+
+
+def report(run: Run, config: Config) -> str:
+    """Three lines: what happened, where the run is, what to try next."""
+    from spreeze.screen import short
+
+    summary = run.summary
+    best = short(summary["best_return"])
+    happened = {
+        "target": f"reached its target of {short(config.target)} with {short(summary['final_return'])}",
+        "time": f"time is up, best return {best}",
+        "steps": f"all steps are done, best return {best}",
+        "stopped": f"stopped as asked, best return {best}",
+    }[summary["reason"]]
+    took_s = summary["time_to_target_s"] or summary["wall_s"]
+    folder = "" if config.runs == "runs" else f" --runs {config.runs}"
+    return (
+        f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
+        f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
+        f"Run:  {run.path}\n"
+        f"Next: spreeze eval {run.path.name}{folder}"
+    )
+
+
+def _given(arguments: list[str], flag: str) -> str | None:
+    """The value of a flag, before the flags are really parsed."""
+    for i, word in enumerate(arguments):
+        if word == flag and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if word.startswith(flag + "="):
+            return word.partition("=")[2]
+    return None
+
+
+def _without(arguments: list[str], flag: str) -> list[str]:
+    out: list[str] = []
+    skip = False
+    for word in arguments:
+        if skip:
+            skip = False
+        elif word == flag:
+            skip = True
+        elif not word.startswith(flag + "="):
+            out.append(word)
+    return out

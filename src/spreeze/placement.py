@@ -1,0 +1,106 @@
+"""What the machine has: cores, memory, GPUs, a compiler. Asks the system only; imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU."""
+
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run may use of this machine."""
+
+    cores: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...]
+
+
+def look_around() -> Machine:
+    """Describe this machine as this process may use it."""
+    return Machine(cores=usable_cores(), memory_bytes=available_memory(), gpus=visible_gpus())
+
+
+def usable_cores() -> int:
+    """Cores by affinity and by the container's CPU limit."""
+    cores = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def available_memory() -> int:
+    """Bytes that can be taken without swapping, by the kernel and by the container's limit."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    with contextlib.suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        available = min(available, limit - used)
+    return available
+
+
+def visible_gpus() -> tuple[Gpu, ...]:
+    """NVIDIA GPUs by NVML, as CUDA_VISIBLE_DEVICES leaves them; empty without a driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+        indices = range(count)
+        if wanted is not None:
+            named = [part.strip() for part in wanted.split(",") if part.strip()]
+            indices = [int(part) for part in named if part.isdigit() and int(part) < count]  # type: ignore[assignment]
+        gpus = []
+        for index in indices:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            name = pynvml.nvmlDeviceGetName(handle)
+            gpus.append(Gpu(str(name), int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)))
+        return tuple(gpus)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def cpu_name() -> str:
+    """The processor's own name."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def compiler() -> str | None:
+    """A C++ compiler on the path, which torch.compile needs on the CPU."""
+    return shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+
+
+def supports_wires() -> str | None:
+    """None if processes can share memory here, else the reason why not."""
+    if sys.platform != "linux":
+        return f"shared memory between processes is built for Linux; this is {sys.platform}"
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return (
+            "the lock-free protocols between processes need x86-64's ordering of memory; "
+            f"this is {platform.machine()}"
+        )
+    return None

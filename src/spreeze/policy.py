@@ -1,0 +1,116 @@
+"""The policy in numpy: what samplers, the evaluator and a user's robot run. Needs no torch.
+
+Its parameters are views into one flat vector, the very one that travels on the weights wire.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spreeze.spec import LOG_STD_RANGE, EnvSpec, Floats
+
+
+class Policy:
+    """A tanh-Gaussian policy over a ReLU network; `predict` has Stable-Baselines3's signature."""
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], vector: Floats | None = None) -> None:
+        """A policy for `spec`; all zero until its `vector` is filled."""
+        self.spec = spec
+        self.hidden = tuple(hidden)
+        sizes = [spec.obs_size, *hidden, 2 * spec.action_size]
+        self.layers: list[tuple[Floats, Floats]] = []
+        self.vector = np.zeros(policy_size(spec, hidden), np.float32) if vector is None else vector
+        start = 0
+        for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+            weight = self.vector[start : start + fan_in * fan_out].reshape(fan_in, fan_out)
+            start += weight.size
+            self.layers.append((weight, self.vector[start : start + fan_out]))
+            start += fan_out
+        self._low = np.array(spec.action_low, np.float32)
+        self._half_range = (np.array(spec.action_high, np.float32) - self._low) / 2
+        self._rng = np.random.default_rng()
+
+    def seed(self, seed: np.random.SeedSequence | int) -> None:
+        """Make the exploration noise repeatable."""
+        self._rng = np.random.default_rng(seed)
+
+    def act(self, obs: Floats, explore: bool) -> Floats:
+        """Actions in [-1, 1] for a batch of flat observations, with or without noise."""
+        x = obs
+        for weight, bias in self.layers[:-1]:
+            x = np.maximum(x @ weight + bias, 0)
+        weight, bias = self.layers[-1]
+        head = x @ weight + bias
+        mean, raw = head[:, : self.spec.action_size], head[:, self.spec.action_size :]
+        if not explore:
+            return np.tanh(mean)
+        low, high = LOG_STD_RANGE
+        std = np.exp(low + 0.5 * (high - low) * (np.tanh(raw) + 1))
+        noise = self._rng.standard_normal(mean.shape, np.float32)
+        action: Floats = np.tanh(mean + std * noise)
+        return action
+
+    def act_randomly(self, num: int) -> Floats:
+        """Uniform actions in [-1, 1]: what one does before the first weights."""
+        uniform = self._rng.random((num, self.spec.action_size), np.float32)
+        return uniform * 2 - 1
+
+    def scale(self, action: Floats) -> Floats:
+        """From [-1, 1] to the environment's own bounds and shape; a leading batch is kept."""
+        scaled = self._low + (action + 1) * self._half_range
+        return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[np.float32], Any]:
+        """The action for one observation or a batch of them, in the environment's own bounds."""
+        obs = np.asarray(observation, np.float32)
+        if obs.shape[obs.ndim - len(self.spec.obs_shape) :] != self.spec.obs_shape:
+            raise ValueError(
+                f"observation has shape {obs.shape}; this policy was trained on "
+                f"{self.spec.id} with observations of shape {self.spec.obs_shape}"
+            )
+        lead = obs.shape[: obs.ndim - len(self.spec.obs_shape)]
+        action = self.act(obs.reshape(-1, self.spec.obs_size), explore=not deterministic)
+        return self.scale(action).reshape(*lead, *self.spec.action_shape), state
+
+    def named(self) -> dict[str, Floats]:
+        """The parameters by name, as they are stored in policy.safetensors."""
+        out = {}
+        for i, (weight, bias) in enumerate(self.layers):
+            out[f"w{i}"], out[f"b{i}"] = weight, bias
+        return out
+
+
+def policy_size(spec: EnvSpec, hidden: tuple[int, ...]) -> int:
+    """Numbers in the policy's flat vector."""
+    sizes = [spec.obs_size, *hidden, 2 * spec.action_size]
+    return sum((i + 1) * o for i, o in zip(sizes[:-1], sizes[1:], strict=True))
+
+
+def load_policy(folder: Path) -> Policy:
+    """The policy in a checkpoint folder: data only, nothing in it can run code."""
+    import json
+
+    from safetensors.numpy import load_file
+
+    description = json.loads((folder / "config.json").read_text())["policy"]
+    spec = EnvSpec.from_json(description["spec"])
+    policy = Policy(spec, tuple(description["hidden"]))
+    stored = load_file(folder / "policy.safetensors")
+    for name, target in policy.named().items():
+        if name not in stored or stored[name].shape != target.shape:
+            found = stored[name].shape if name in stored else "nothing"
+            raise ValueError(
+                f"{folder / 'policy.safetensors'}: {name} should have shape {target.shape}, found {found}"
+            )
+        target[...] = stored[name]
+    return policy

@@ -1,0 +1,230 @@
+"""Progress: what a run is doing, read from the control wire; the source of screen, status and summary."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from spreeze.config import Config
+from spreeze.metrics import Rate, Recorder, finite
+from spreeze.wires.control import Control
+
+
+@dataclass
+class Snapshot:
+    """One look at a run."""
+
+    time_s: float = 0.0
+    env_steps: int = 0
+    updates: int = 0
+    episodes: int = 0
+    rollout_return: float | None = None
+    eval_return: float | None = None
+    best_return: float | None = None
+    sample_hz: float = 0.0
+    update_hz: float = 0.0
+    update_frame_hz: float = 0.0
+    policy_lag: float = 0.0
+    replay_rows: int = 0
+    cpu_percent: dict[str, float] = field(default_factory=dict)
+    gpu_percent: float | None = None
+    stall_percent: dict[str, float] = field(default_factory=dict)
+    bottleneck: str = "starting"
+    warnings: list[str] = field(default_factory=list)
+    evaluations: list[tuple[float, float]] = field(default_factory=list)
+    """(time, mean return) of every evaluation so far."""
+
+
+class Progress:
+    """Watches one run through its control words."""
+
+    def __init__(self, config: Config, control: Control, started_s: float, recorder: Recorder) -> None:
+        """Begin to count."""
+        self.config = config
+        self.snapshot = Snapshot()
+        self.pids: dict[str, int] = {}
+        self.restarts = 0
+        self.notes: list[str] = []
+        self._control = control
+        self._started_s = started_s
+        self._recorder = recorder
+        self._sample_rate, self._update_rate = Rate(), Rate()
+        self._stalls: dict[str, Rate] = {"samplers": Rate(), "learner": Rate()}
+        self._beats: dict[str, tuple[int, float]] = {}
+        self._processes: dict[int, psutil.Process] = {}
+        self._gpu = _GpuMeter(config.device)
+        self._lags: list[float] = []
+        self._looked_at_use_s = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the command began."""
+        return time.monotonic() - self._started_s
+
+    def look(self) -> Snapshot:
+        """Read the words anew."""
+        control, snap = self._control, self.snapshot
+        now = time.monotonic()
+        samplers, learner, evaluator = control.samplers, control.learner, control.evaluator
+        snap.time_s = self.elapsed_s
+        snap.env_steps, snap.updates = control.env_steps, int(learner["updates"])
+        snap.episodes = int(samplers["episodes"].sum())
+        playing = samplers[samplers["episodes"] > 0]
+        snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
+        snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
+        snap.update_hz = self._update_rate.update(snap.updates, now)
+        snap.update_frame_hz = snap.update_hz * self.config.learner.batch_size  # type: ignore[operator]
+        snap.policy_lag, snap.replay_rows = float(learner["policy_lag"]), int(learner["replay_rows"])
+        if evaluator["evaluations"] > len(snap.evaluations):
+            snap.eval_return = float(evaluator["return_mean"])
+            snap.best_return = float(evaluator["best_return"])
+            missed = int(evaluator["evaluations"]) - len(snap.evaluations)
+            snap.evaluations += [(snap.time_s, snap.eval_return)] * missed
+        waited = {"samplers": float(samplers["waited_s"].mean()), "learner": float(learner["waited_s"])}
+        snap.stall_percent = {
+            role: min(100.0, 100 * rate.update(waited[role], now)) for role, rate in self._stalls.items()
+        }
+        if now - self._looked_at_use_s >= 1.0:
+            self._looked_at_use_s = now
+            self._measure_use()
+            if learner["first_update_s"] > 0:
+                self._lags.append(snap.policy_lag)
+            self._record()
+        snap.bottleneck = self._bottleneck()
+        snap.warnings = self._warnings(now)
+        return snap
+
+    def summary(self, state: str, reason: str) -> dict[str, Any]:
+        """The contents of summary.json."""
+        snap, config, control = self.look(), self.config, self._control
+        began = float(control.learner["first_update_s"])
+        learning_s = max(snap.time_s - began, 1e-9) if began > 0 else None
+        reached = float(control.evaluator["target_time_s"])
+        rate = {
+            name: round(count / learning_s, 1) if learning_s else 0.0
+            for name, count in (("sample_hz", snap.env_steps), ("update_hz", snap.updates))
+        }
+        batch = config.learner.batch_size
+        values = {
+            "env": config.env,
+            "algo": config.algo,
+            "seed": config.seed,
+            "state": state,
+            "reason": reason,
+            "wall_s": round(snap.time_s, 3),
+            "time_to_target_s": round(reached, 3) if reached else None,
+            "env_steps": snap.env_steps,
+            "updates": snap.updates,
+            "batch_size": batch,
+            "sampler_processes": config.sampler.processes,
+            "envs_per_process": config.sampler.envs_per_process,
+            **rate,
+            "update_frame_hz": round(rate["update_hz"] * batch, 1),  # type: ignore[operator]
+            "best_return": snap.best_return,
+            "final_return": snap.eval_return,
+            "policy_lag_mean": round(sum(self._lags) / len(self._lags), 2) if self._lags else None,
+            "updates_per_step": round(snap.updates / max(snap.env_steps, 1), 6),
+            "rows_lost": int(control.learner["rows_lost"]),
+            "steps_rejected": int(control.samplers["rejected"].sum()),
+            "restarts": self.restarts,
+            "device": config.device,
+        }
+        return {name: finite(value) for name, value in values.items()}
+
+    def status(self, state: str) -> dict[str, Any]:
+        """The contents of status.json."""
+        snap = self.snapshot
+        progress = {
+            name: finite(getattr(snap, name))
+            for name in ("time_s", "env_steps", "updates", "sample_hz", "update_hz", "eval_return", "best_return")
+        }
+        return {
+            "state": state,
+            "pids": self.pids,
+            "progress": progress | {"bottleneck": snap.bottleneck},
+            "warnings": snap.warnings,
+        }
+
+    def _measure_use(self) -> None:
+        """CPU per role, GPU of the learner."""
+        use: dict[str, float] = {}
+        for name, pid in self.pids.items():
+            with contextlib.suppress(psutil.Error):
+                process = self._processes.setdefault(pid, psutil.Process(pid))
+                role = name.split("-")[0]
+                use[role] = use.get(role, 0.0) + process.cpu_percent()
+        self.snapshot.cpu_percent = use
+        self.snapshot.gpu_percent = self._gpu.percent()
+
+    def _record(self) -> None:
+        snap = self.snapshot
+        values: dict[str, Any] = {
+            "perf/sample_hz": snap.sample_hz,
+            "perf/update_hz": snap.update_hz,
+            "perf/update_frame_hz": snap.update_frame_hz,
+            "perf/cpu_percent": sum(snap.cpu_percent.values()),
+            "perf/gpu_percent": snap.gpu_percent,
+        }
+        values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
+        values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}
+        self._recorder.record(
+            time_s=snap.time_s, env_steps=snap.env_steps, updates=snap.updates,
+            **{name: value for name, value in values.items() if value is not None},
+        )
+
+    def _bottleneck(self) -> str:
+        """Which role limits the run, in words."""
+        snap = self.snapshot
+        if not self._control.learner["first_update_s"] > 0:
+            return "starting: collecting the first transitions" if snap.env_steps else "starting"
+        samplers, learner = snap.stall_percent["samplers"], snap.stall_percent["learner"]
+        if learner > max(samplers, 10):
+            return f"samplers (the learner waits {learner:.0f} % of its time)"
+        if samplers > 10:
+            return f"learner (the samplers wait {samplers:.0f} % of their time)"
+        where = "GPU" if self.config.device.startswith("cuda") else "CPU"
+        return f"learner's {where} and the samplers' cores: nobody waits"
+
+    def _warnings(self, now: float) -> list[str]:
+        control, out = self._control, list(self.notes)
+        if lost := int(control.learner["rows_lost"]):
+            out.append(f"{lost} transitions were overwritten before the learner read them")
+        if rejected := int(control.samplers["rejected"].sum()):
+            out.append(f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut")
+        words = {f"sampler-{i}": row for i, row in enumerate(control.samplers)}
+        words |= {"learner-0": control.learner, "evaluator-0": control.evaluator}
+        for name, row in words.items():
+            beats, since = self._beats.get(name, (-1, now))
+            if int(row["beats"]) != beats:
+                beats, since = int(row["beats"]), now
+            self._beats[name] = (beats, since)
+            if now - since > 30 and name in self.pids:
+                out.append(f"{name} has made no progress for {now - since:.0f} s")
+        return out
+
+
+class _GpuMeter:
+    """Use of one GPU in percent, by NVML; None without one."""
+
+    def __init__(self, device: str) -> None:
+        self._handle: Any = None
+        if device.startswith("cuda"):
+            import pynvml
+
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlInit()
+                index = int(device.partition(":")[2] or 0)
+                self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+
+    def percent(self) -> float | None:
+        if self._handle is None:
+            return None
+        import pynvml
+
+        with contextlib.suppress(pynvml.NVMLError):
+            return float(pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
+        return None

@@ -1,0 +1,99 @@
+"""Evaluator: plays whole episodes without noise, records the result, keeps the best policy.
+
+Reads: weights, control.   Writes: its control words, metrics, the `best` checkpoint.
+Owns: its own environments with seeds of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.checkpoint import name_checkpoint, save_checkpoint
+from spreeze.envs import make_stepper, play_episodes
+from spreeze.policy import Policy
+from spreeze.roles.base import Context
+from spreeze.wires.weights import Stamp
+
+POLL_S = 0.02
+SHARE = 0.1
+
+
+def run(ctx: Context) -> Iterator[None]:
+    """One unit of work is one step of all evaluation environments."""
+    config, words = ctx.config, ctx.words
+    stepper = make_stepper(ctx.job.env, config.evaluator.episodes)
+    policy = Policy(ctx.spec, config.hyper.hidden)
+    spare = policy.vector.copy()
+    seeds = np.random.default_rng(ctx.seed()[0])
+    stamp, next_s = Stamp(), 0.0
+    words["ready"] = 1
+    try:
+        while True:
+            fetched = None if ctx.now() < next_s else ctx.weights.fetch(spare, stamp.version)
+            # Version 1 is the untrained policy: not worth an evaluation.
+            if fetched is None or fetched.version == 1:
+                ctx.wait(POLL_S)
+                yield
+                continue
+            stamp = fetched
+            policy.vector[:] = spare
+            began_s = ctx.now()
+            results = yield from play_episodes(
+                stepper,
+                ctx.spec,
+                lambda obs: policy.scale(policy.act(obs, explore=False)),
+                config.evaluator.episodes,
+                int(seeds.integers(2**31)),
+            )
+            _report(ctx, policy, stamp, np.array(results))
+            every = config.evaluator.every_s
+            spent_s = ctx.now() - began_s
+            next_s = began_s + (spent_s / SHARE if every == "auto" else float(every))
+    finally:
+        stepper.close()
+
+
+def _report(ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.float64]) -> None:
+    """Record an evaluation, stamped with the weights that it judged and the time it was known."""
+    words, target = ctx.words, ctx.config.target
+    returns, lengths = results[:, 0], results[:, 1]
+    mean = float(returns.mean())
+    first = int(words["evaluations"]) == 0
+    if first or mean > words["best_return"]:
+        words["best_return"] = mean
+        _keep_best(ctx, policy, stamp, mean)
+    ctx.recorder.record(
+        time_s=ctx.now(),
+        env_steps=stamp.env_steps,
+        updates=stamp.updates,
+        version=stamp.version,
+        **{
+            "eval/mean_reward": mean,
+            "eval/std_reward": float(returns.std()),
+            "eval/min_reward": float(returns.min()),
+            "eval/max_reward": float(returns.max()),
+            "eval/mean_ep_length": float(lengths.mean()),
+            "eval/best_mean_reward": float(words["best_return"]),
+        },
+    )
+    words["return_mean"] = mean
+    words["updates"] = stamp.updates
+    if target is not None and mean >= target and words["target_time_s"] == 0:
+        words["target_time_s"] = ctx.now()
+    words["evaluations"] += 1
+
+
+def _keep_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
+    config = {
+        "policy": {"spec": ctx.spec.to_json(), "hidden": policy.hidden},
+        "updates": stamp.updates,
+        "env_steps": stamp.env_steps,
+        "mean_reward": mean,
+    }
+    path = save_checkpoint(
+        ctx.run.checkpoints, stamp.updates, {"policy": policy.named()}, {"config": config}
+    )
+    name_checkpoint(path, "best")

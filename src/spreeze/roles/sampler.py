@@ -1,0 +1,81 @@
+"""Sampler: acts with the newest weights, steps its environments, writes transitions.
+
+Reads: weights, control.   Writes: its lane, its control words, metrics.   Owns: its environments.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from spreeze.envs import make_group
+from spreeze.policy import Policy
+from spreeze.roles.base import Context
+
+HOLD_S = 0.002
+LOG_EVERY_S = 2.0
+
+
+def run(ctx: Context) -> Iterator[None]:
+    """One unit of work is one step of all environments of this process."""
+    config, words = ctx.config, ctx.words
+    num_envs, num_samplers = config.sampler.envs_per_process, config.sampler.processes
+    assert isinstance(num_envs, int) and isinstance(num_samplers, int)
+    env_seed, policy_seed = ctx.seed(2)
+    group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.gamma, config.hyper.n_step)
+    policy = Policy(ctx.spec, config.hyper.hidden)
+    policy.seed(policy_seed)
+    spare = policy.vector.copy()
+    lane = ctx.experience.writer(ctx.job.index)
+    random_steps = -(-config.sampler.random_steps // num_samplers)
+    returns: deque[tuple[float, int]] = deque(maxlen=100)
+    logged_s = ctx.now()
+    version = 0
+    env_steps = int(words["env_steps"])  # a restarted sampler goes on counting
+    try:
+        group.reset(env_seed % 2**31 + env_steps)
+        words["ready"] = 1
+        while True:
+            if ctx.control.learner["hold"] or ctx.job.index >= ctx.control.supervisor["active_samplers"]:
+                ctx.wait(HOLD_S)
+                yield
+                continue
+            if (stamp := ctx.weights.fetch(spare, version)) is not None:
+                policy.vector[:] = spare
+                version = stamp.version
+                words["version"] = version
+            # Random until there is a policy: nobody waits for the first weights.
+            explore_randomly = version == 0 or env_steps < random_steps
+            actions = policy.act_randomly(group.num_envs) if explore_randomly else policy.act(group.obs, True)
+            lane.commit(group.step(actions, policy.scale(actions), version, lane.reserve()))
+            env_steps += group.num_envs
+            words["env_steps"] = env_steps
+            if group.finished:
+                returns.extend(group.finished)
+                words["episodes"] += len(group.finished)
+                group.finished.clear()
+                words["return_mean"], words["length_mean"] = np.mean(returns, axis=0)
+            words["rejected"] = group.num_rejected
+            if returns and ctx.now() - logged_s >= LOG_EVERY_S:
+                logged_s = ctx.now()
+                _log(ctx)
+            yield
+    finally:
+        group.close()
+
+
+def _log(ctx: Context) -> None:
+    words = ctx.words
+    ctx.recorder.record(
+        time_s=ctx.now(),
+        env_steps=ctx.control.env_steps,
+        updates=int(ctx.control.learner["updates"]),
+        **{
+            "rollout/ep_rew_mean": float(words["return_mean"]),
+            "rollout/ep_len_mean": float(words["length_mean"]),
+            "rollout/episodes": int(words["episodes"]),
+            "async/weights_version": int(words["version"]),
+        },
+    )

@@ -1,0 +1,77 @@
+"""The run directory: all that tools know about a run.
+
+    config.json   system.json   status.json   summary.json
+    metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  videos/  logs/<role>-<i>.log
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spreeze.spec import UsageError
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths and contents of one run."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints lie."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """Where the JSON lines lie."""
+        return self.path / "metrics"
+
+    def log(self, role: str) -> Path:
+        """Where a role's output goes."""
+        return self.path / "logs" / f"{role}.log"
+
+    def read(self, name: str) -> dict[str, Any]:
+        """`config`, `system`, `status` or `summary`; empty where it is not written yet."""
+        try:
+            value = json.loads((self.path / f"{name}.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def checkpoint(self) -> Path:
+        """The best checkpoint, else the last; UsageError where none was written."""
+        for name in ("best", "last"):
+            if (self.checkpoints / name / "policy.safetensors").exists():
+                return (self.checkpoints / name).resolve()
+        raise UsageError([
+            f"run {self.path} has no checkpoint yet. One is written at the first evaluation; "
+            f"{self.path / 'logs'} says what happened."
+        ])
+
+
+def list_runs(folder: Path) -> list[RunDir]:
+    """The runs in a folder, the newest last."""
+    if not folder.is_dir():
+        return []
+    found = [RunDir(path) for path in folder.iterdir() if (path / "config.json").exists()]
+    return sorted(found, key=lambda run: (run.path / "config.json").stat().st_mtime)
+
+
+def find_run(run: str | None, folder: Path) -> RunDir:
+    """A run by path, by name under `folder`, or the newest one."""
+    runs = list_runs(folder)
+    if run is None:
+        if not runs:
+            raise UsageError([f"there are no runs in {folder}/. Train one first: spreeze train Pendulum-v1"])
+        return runs[-1]
+    for path in (Path(run), folder / run):
+        if (path / "config.json").exists() and not (path / "policy.safetensors").exists():
+            return RunDir(path)
+    near = difflib.get_close_matches(run, [known.path.name for known in runs], 1, 0.4)
+    hint = f" Did you mean {near[0]}?" if near else f" {folder}/ holds {len(runs)} runs: spreeze runs"
+    raise UsageError([f"there is no run {run!r}.{hint}"])

@@ -1,0 +1,130 @@
+"""The shared words: what an environment looks like and how one transition is laid out in memory.
+
+Knows nothing of Gymnasium, torch or processes; everything above is built from these two descriptions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.void]
+
+LOG_STD_RANGE = (-5.0, 2.0)
+"""Bounds of a Gaussian policy's log standard deviation, in training and in deployment alike."""
+
+
+class UsageError(ValueError):
+    """Wrong input; nothing was started. `problems` has a line for each thing to mend."""
+
+    def __init__(self, problems: list[str]) -> None:
+        """Keep all problems."""
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvSpec:
+    """What the rest of the program needs to know of an environment."""
+
+    id: str
+    obs_shape: tuple[int, ...]
+    action_shape: tuple[int, ...]
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    max_episode_steps: int | None = None
+
+    @property
+    def obs_size(self) -> int:
+        """Numbers in one flattened observation."""
+        return math.prod(self.obs_shape)
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in one flattened action."""
+        return math.prod(self.action_shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, for config.json."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> EnvSpec:
+        """The inverse of `to_json`."""
+        tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return EnvSpec(**tuples)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One named part of a row."""
+
+    name: str
+    size: int
+    dtype: str = "<f4"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The format of one row: shared memory, replay and batches are all cut by the same offsets.
+
+    Every part is four bytes wide, so a block of rows is also one matrix of 32-bit words: the
+    learner moves rows to its device as such a matrix and gathers a batch with one indexing.
+    """
+
+    fields: tuple[Field, ...]
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """The row as a numpy record."""
+        return np.dtype([(f.name, f.dtype, (f.size,) if f.size > 1 else ()) for f in self.fields])
+
+    @property
+    def width(self) -> int:
+        """32-bit words in one row."""
+        return sum(field.size for field in self.fields)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return 4 * self.width
+
+    def columns(self) -> dict[str, slice]:
+        """Where each field lies in the matrix view of the rows."""
+        ends = np.cumsum([field.size for field in self.fields]).tolist()
+        return {
+            field.name: slice(end - field.size, end)
+            for field, end in zip(self.fields, ends, strict=True)
+        }
+
+
+def transition_layout(spec: EnvSpec) -> Layout:
+    """The row of one transition.
+
+    `discount` is stored instead of `done`: gamma to the power of the steps covered, 0 after a
+    true termination, so that no loss ever mentions truncation. `action` is in [-1, 1]; `version`
+    names the weights that chose it.
+    """
+    return Layout(
+        (
+            Field("obs", spec.obs_size),
+            Field("action", spec.action_size),
+            Field("reward", 1),
+            Field("discount", 1),
+            Field("next_obs", spec.obs_size),
+            Field("version", 1, "<u4"),
+        )
+    )
+
+
+def as_matrix(rows: Rows) -> Floats:
+    """The same memory as a matrix of 32-bit words, one line per row."""
+    return rows.view(np.float32).reshape(len(rows), -1)

@@ -1,0 +1,128 @@
+"""The experience wire: one lane per sampler, from its environments to the learner's replay.
+
+A lane is a ring of rows with a single writer, the sampler, and a single reader, the learner.
+Nobody waits: a writer that is a whole ring ahead overwrites the oldest rows, and the reader
+counts them as lost. Two words, both counts of rows since the start and both written by the
+sampler alone, make every accepted row whole:
+
+    reserved    rows below this number may be under the pen      (stored before the slots change)
+    committed   rows below this number are complete              (stored after the slots changed)
+
+Writer:  reserved = max(reserved, committed + n); fill the slots; committed += k  (k <= n)
+Reader:  end = committed; copy rows [start, end); then re-read reserved: a copied row is good
+         only if nobody began to overwrite its slot, that is if  row + capacity >= reserved.
+
+A writer killed between the two stores leaves rows that were never committed; its successor
+writes them again. `reserved` never goes back: the dead writer may have spoilt the oldest rows
+of the slots it reserved, and only this word still tells the reader so.
+
+Blocks are always contiguous: the ring has `block` spare slots behind its end, and what is
+written there is copied to the front at commit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.spec import Layout, Rows
+from spreeze.wires.arena import Arena, Block
+
+RESERVED, COMMITTED = 0, 1
+
+
+def experience_blocks(layout: Layout, num_lanes: int, capacity: int, block: int) -> list[Block]:
+    """Memory for `num_lanes` lanes of `capacity` rows, written at most `block` rows at a time."""
+    if block > capacity:
+        raise ValueError(f"a lane of {capacity} rows cannot take blocks of {block}")
+    return [
+        # One line of memory per lane's words: two samplers never write to the same cache line.
+        Block("experience.words", (num_lanes, 8), np.int64),
+        Block("experience.rows", (num_lanes, capacity + block), layout.dtype),
+    ]
+
+
+class LaneWriter:
+    """The sampler's end of a lane."""
+
+    def __init__(self, words: NDArray[np.int64], rows: Rows, block: int) -> None:
+        """Take over a lane where its last writer committed."""
+        self._words = words
+        self._rows = rows
+        self._block = block
+        self._capacity = len(rows) - block
+        self._committed = int(words[COMMITTED])
+
+    def reserve(self) -> Rows:
+        """The next `block` slots, to be filled in place."""
+        end = self._committed + self._block
+        if end > self._words[RESERVED]:
+            self._words[RESERVED] = end
+        start = self._committed % self._capacity
+        return self._rows[start : start + self._block]
+
+    def commit(self, num_rows: int) -> None:
+        """Publish the first `num_rows` of the reserved slots."""
+        start = self._committed % self._capacity
+        spilled = start + num_rows - self._capacity
+        if spilled > 0:
+            self._rows[:spilled] = self._rows[self._capacity : self._capacity + spilled]
+        self._committed += num_rows
+        self._words[COMMITTED] = self._committed
+
+
+class LaneReader:
+    """The learner's end of a lane."""
+
+    def __init__(self, words: NDArray[np.int64], rows: Rows, block: int) -> None:
+        """Start with the oldest row that the lane still holds."""
+        self._words = words
+        self._rows = rows
+        self._capacity = len(rows) - block
+        self._next = 0
+        self.num_lost = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Committed rows that were not drained yet, overwritten ones included."""
+        return int(self._words[COMMITTED]) - self._next
+
+    def drain(self, into: Rows) -> Rows:
+        """Copy the oldest new rows to the front of `into`; returns those that are whole."""
+        committed = int(self._words[COMMITTED])
+        oldest = committed - self._capacity
+        if self._next < oldest:
+            self._lose(oldest - self._next)
+        start, num_rows = self._next, min(committed - self._next, len(into))
+        slot = start % self._capacity
+        head = min(num_rows, self._capacity - slot)
+        into[:head] = self._rows[slot : slot + head]
+        into[head:num_rows] = self._rows[: num_rows - head]
+        self._next = start + num_rows
+        # The re-check: whatever the writer has reserved since then may have been half-written.
+        spoilt = min(max(int(self._words[RESERVED]) - self._capacity - start, 0), num_rows)
+        self.num_lost += spoilt
+        return into[spoilt:num_rows]
+
+    def _lose(self, num_rows: int) -> None:
+        self.num_lost += num_rows
+        self._next += num_rows
+
+
+class Experience:
+    """All lanes of a run."""
+
+    def __init__(self, arena: Arena, block: int) -> None:
+        """Look at the lanes in an arena made with `experience_blocks`."""
+        self._words = arena["experience.words"]
+        self._rows = arena["experience.rows"]
+        self._block = block
+
+    def writer(self, lane: int) -> LaneWriter:
+        """The one writing end of a lane."""
+        return LaneWriter(self._words[lane], self._rows[lane], self._block)
+
+    def readers(self) -> list[LaneReader]:
+        """The reading ends of all lanes, for the one reader."""
+        pairs = zip(self._words, self._rows, strict=True)
+        return [LaneReader(words, rows, self._block) for words, rows in pairs]

@@ -1,0 +1,89 @@
+"""The weights wire: the learner publishes the policy, everybody else takes the newest.
+
+A published vector lies in one of three slots, each with its own version and checksum:
+
+    Writer:  seal[slot] = 0; write data, counters and checksum; seal[slot] = version; newest = version
+    Reader:  version = newest; copy slot version % 3; accept only if seal[slot] is still `version`
+             after the copy and the checksum of the copy is right, else keep the old weights.
+
+A reader is never in the way of the writer; it would have to sleep through two publications in
+the middle of one copy to find its slot taken, and then it just tries again later. A learner that
+is killed while it writes leaves the last version readable, since it never touches that slot.
+Version 0 means that nothing was published yet.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from spreeze.spec import Floats
+from spreeze.wires.arena import Arena, Block
+
+SLOTS = 3
+SEAL, CHECKSUM, UPDATES, ENV_STEPS = range(4)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Which weights these are: their version, and the counters when they were published."""
+
+    version: int = 0
+    updates: int = 0
+    env_steps: int = 0
+
+
+def weights_blocks(size: int) -> list[Block]:
+    """Memory for policies of `size` numbers."""
+    return [
+        Block("weights.newest", (1,), np.int64),
+        Block("weights.slots", (SLOTS, 8), np.int64),
+        Block("weights.data", (SLOTS, size), np.float32),
+    ]
+
+
+class Weights:
+    """Both ends of the wire; one process publishes, any number fetch."""
+
+    def __init__(self, arena: Arena) -> None:
+        """Look at an arena made with `weights_blocks`."""
+        self._newest = arena["weights.newest"]
+        self._slots = arena["weights.slots"]
+        self._data = arena["weights.data"]
+        self.size: int = self._data.shape[1]
+
+    @property
+    def version(self) -> int:
+        """The newest published version, 0 before the first."""
+        return int(self._newest[0])
+
+    def publish(self, vector: Floats, updates: int, env_steps: int) -> int:
+        """Make `vector` the newest policy; returns its version."""
+        version = self.version + 1
+        slot = self._slots[version % SLOTS]
+        slot[SEAL] = 0
+        self._data[version % SLOTS] = vector
+        slot[CHECKSUM] = zlib.crc32(np.ascontiguousarray(vector).data)
+        slot[UPDATES], slot[ENV_STEPS] = updates, env_steps
+        slot[SEAL] = version
+        self._newest[0] = version
+        return version
+
+    def fetch(self, into: Floats, have: int) -> Stamp | None:
+        """Copy the newest policy if it is newer than version `have`; None: keep what you have.
+
+        When None is returned although the version moved, `into` may hold torn data: fetch into a
+        spare vector, never into the one in use.
+        """
+        version = self.version
+        if version == have:
+            return None
+        slot = self._slots[version % SLOTS]
+        into[:] = self._data[version % SLOTS]
+        stamp = Stamp(version, int(slot[UPDATES]), int(slot[ENV_STEPS]))
+        checksum = int(slot[CHECKSUM])
+        if int(slot[SEAL]) != version or zlib.crc32(into.data) != checksum:
+            return None
+        return stamp
