@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,21 @@ def prune_checkpoints(folder: Path, keep: int) -> None:
     for path in numbered[:-keep]:
         if path.resolve() not in named:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def try_to_save(
+    folder: Path, updates: int, tensors: Mapping[str, Tensors], data: Mapping[str, Any], name: str
+) -> bool:
+    """Save and name a checkpoint; False, and the cause on standard error, if the disk refuses.
+
+    A full disk costs a checkpoint, never the run: what was saved before is still whole.
+    """
+    try:
+        name_checkpoint(save_checkpoint(folder, updates, tensors, data), name)
+    except OSError as error:
+        print(f"checkpoint {updates} was not saved: {error}", file=sys.stderr)  # noqa: T201
+        return False
+    return True
 
 
 def write_atomic(path: Path, value: Any) -> None:

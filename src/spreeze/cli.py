@@ -37,7 +37,9 @@ def main() -> None:
     try:
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, 1)
-            hint = f"Did you mean spreeze {near[0]}?" if near else f"There are: {', '.join(COMMANDS)}."
+            hint = (
+                f"Did you mean spreeze {near[0]}?" if near else f"There are: {', '.join(COMMANDS)}."
+            )
             raise UsageError([f"there is no command {name!r}. {hint}"])
         sys.exit(import_module(f"spreeze.commands.{name}").main(arguments, started_s))
     except UsageError as error:

@@ -12,7 +12,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -65,8 +65,10 @@ class EvaluatorConfig:
 
     episodes: int = 10
     """Whole episodes per evaluation."""
-    every_s: float | Auto = "auto"
-    """Seconds between the starts of two evaluations. Auto: as often as a small share of one core allows."""
+    every_s: float = 0.5
+    """Least seconds between the starts of two evaluations."""
+    share: float | Auto = "auto"
+    """Largest share of its time that the evaluator plays. Auto: little where cores are few."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,7 @@ class Config:
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     hyper: Annotated[AlgoConfig, tyro.conf.arg(name="algo")] = field(
-        default_factory=lambda: ALGORITHMS["sac"].config()
+        default_factory=ALGORITHMS["sac"].config
     )
 
     @property
@@ -162,6 +164,24 @@ def parse_count(text: str) -> int:
     return round(value)
 
 
+T = TypeVar("T")
+
+
+def settled(value: T | Auto) -> T:
+    """A knob after `tuner.resolve`, when no "auto" is left."""
+    if value == "auto":
+        raise ValueError('a knob is still "auto"; tuner.resolve fills them')
+    return value
+
+
+def knob(config: Config, name: str) -> Any:
+    """The value of a knob by its command-line name."""
+    section, _, last = name.rpartition(".")
+    if not section:
+        return getattr(config, last)
+    return getattr(getattr(config, "hyper" if section == "algo" else section), last)
+
+
 def config_with(config: Config, knobs: dict[str, Any]) -> Config:
     """The config with knobs changed, by their command-line names: `seed`, `learner.batch_size`."""
     known = knob_names(config)
@@ -172,7 +192,9 @@ def config_with(config: Config, knobs: dict[str, Any]) -> Config:
         section, _, knob = name.rpartition(".")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            problems.append(f"there is no knob {name!r}." + (f" Did you mean {near[0]}?" if near else ""))
+            problems.append(
+                f"there is no knob {name!r}." + (f" Did you mean {near[0]}?" if near else "")
+            )
         elif section:
             nested.setdefault("hyper" if section == "algo" else section, {})[knob] = value
         else:
@@ -198,10 +220,16 @@ def default_config(algo: str = "sac", env: str = "", preset: str | None = None) 
     if algo not in ALGORITHMS:
         near = difflib.get_close_matches(algo.lower(), ALGORITHMS, 1, 0.3)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError([f"--algo {algo}: there is no such algorithm; there are {', '.join(ALGORITHMS)}.{hint}"])
+        raise UsageError(
+            [f"--algo {algo}: there is no such algorithm; there are {', '.join(ALGORITHMS)}.{hint}"]
+        )
     config = Config(env=env, algo=algo, preset=preset, hyper=ALGORITHMS[algo].config())
     if preset not in (None, "none") and preset not in PRESETS:
-        raise UsageError([f"--preset {preset}: there is no such preset; there are {', '.join(['none', *PRESETS])}."])
+        raise UsageError(
+            [
+                f"--preset {preset}: there is no such preset; there are {', '.join(['none', *PRESETS])}."
+            ]
+        )
     chosen = preset if preset is not None else env
     return config_with(config, PRESETS.get(chosen, {}))
 
@@ -214,24 +242,42 @@ def config_from_json(data: dict[str, Any]) -> Config:
     for name, value in data.items():
         if name in SECTIONS:
             prefix = "algo" if name == "hyper" else name
-            knobs |= {f"{prefix}.{k}": tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+            knobs |= {
+                f"{prefix}.{k}": tuple(v) if isinstance(v, list) else v for k, v in value.items()
+            }
         else:
             knobs[name] = value
     return config_with(config, knobs)
 
 
+BOUNDS: dict[str, tuple[float, float]] = {
+    "seed": (0, 2**32 - 1),
+    "sampler.processes": (1, 1024),
+    "sampler.envs_per_process": (1, 4096),
+    "sampler.random_steps": (0, 1e9),
+    "replay.capacity": (100, 1e9),
+    "learner.batch_size": (1, 1 << 20),
+    "learner.warmup_rows": (1, 1e9),
+    "learner.updates_per_step": (1e-6, 1000),
+    "learner.updates_per_publish": (1, 100_000),
+    "learner.threads": (1, 1024),
+    "evaluator.episodes": (1, 10_000),
+    "evaluator.every_s": (0, 1e6),
+    "evaluator.share": (0.001, 1),
+    "checkpoint.every_s": (0.1, 1e6),
+    "checkpoint.keep": (1, 100_000),
+    "algo.gamma": (0, 1),
+    "algo.n_step": (1, 100),
+    "algo.lr": (1e-8, 1),
+    "algo.tau": (1e-8, 1),
+}
+
+
 def check_config(config: Config) -> list[str]:
     """Everything that is wrong with a config, all at once; empty if nothing is."""
     problems: list[str] = []
-
-    def bound(name: str, value: Any, low: float, high: float, whole: bool = True) -> None:
-        if value in ("auto", None):
-            return
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not low <= value <= high or (whole and value != int(value)):
-            kind = "a whole number" if whole else "a number"
-            problems.append(f"--{name} {value}: must be {kind} from {low:g} to {high:g}.")
-
+    if config.resume is None and not config.env:
+        problems.append("which environment? For instance: spreeze train Pendulum-v1")
     for parse, text in ((parse_duration, config.time), (parse_count, config.steps)):
         try:
             if text is not None:
@@ -242,43 +288,45 @@ def check_config(config: Config) -> list[str]:
         problems.append(f"--target {config.target}: must be a finite return.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
         problems.append(f"--device {config.device}: must be auto, cpu, cuda or cuda:0.")
-    if config.name is not None and not re.fullmatch(r"[\w.+=-][\w.+= -]*", config.name):
-        problems.append(f"--name {config.name!r}: letters, digits and . _ + = - only; it names a folder.")
-    bound("seed", config.seed, 0, 2**32 - 1)
-    bound("sampler.processes", config.sampler.processes, 1, 1024)
-    bound("sampler.envs-per-process", config.sampler.envs_per_process, 1, 4096)
-    bound("sampler.random-steps", config.sampler.random_steps, 0, 1e9)
-    bound("replay.capacity", config.replay.capacity, 100, 1e9)
-    bound("learner.batch-size", config.learner.batch_size, 1, 1 << 20)
-    bound("learner.warmup-rows", config.learner.warmup_rows, 1, 1e9)
-    bound("learner.updates-per-step", config.learner.updates_per_step, 1e-6, 1000, whole=False)
-    bound("learner.updates-per-publish", config.learner.updates_per_publish, 1, 100_000)
-    bound("learner.threads", config.learner.threads, 1, 1024)
-    if config.learner.ratio_bounds != "auto":
-        low, high = config.learner.ratio_bounds
-        if not 0 <= low < high:
-            problems.append(f"--learner.ratio-bounds {low} {high}: the first must be smaller than the second, and not negative.")
-    bound("evaluator.episodes", config.evaluator.episodes, 1, 10_000)
-    bound("evaluator.every-s", config.evaluator.every_s, 0, 1e6, whole=False)
-    bound("checkpoint.every-s", config.checkpoint.every_s, 0.1, 1e6, whole=False)
-    bound("checkpoint.keep", config.checkpoint.keep, 1, 100_000)
-    hyper = config.hyper
-    bound("algo.gamma", hyper.gamma, 0, 1, whole=False)
-    bound("algo.n-step", hyper.n_step, 1, 100)
-    bound("algo.lr", hyper.lr, 1e-8, 1, whole=False)
-    bound("algo.tau", hyper.tau, 1e-8, 1, whole=False)
-    if not hyper.hidden:
-        problems.append("--algo.hidden: at least one hidden layer is needed.")
-    for width in hyper.hidden:
-        bound("algo.hidden", width, 1, 65_536)
-    capacity, batch, warmup = config.replay.capacity, config.learner.batch_size, config.learner.warmup_rows
-    if isinstance(capacity, int) and isinstance(batch, int) and batch > capacity:
-        problems.append(f"--learner.batch-size {batch} is larger than --replay.capacity {capacity}: such a batch can never be drawn.")
-    if isinstance(capacity, int) and isinstance(warmup, int) and warmup > capacity:
-        problems.append(f"--learner.warmup-rows {warmup} is larger than --replay.capacity {capacity}: learning would never start.")
-    if config.resume is None and not config.env:
-        problems.append("which environment? For instance: spreeze train Pendulum-v1")
+    if config.name is not None and not re.fullmatch(r"[\w+=-][\w.+= -]*", config.name):
+        problems.append(
+            f"--name {config.name!r}: it names a folder; use letters, digits and . _ + = -"
+        )
+    for name, (low, high) in BOUNDS.items():
+        value = knob(config, name)
+        if value != "auto" and not (_is_number(value) and low <= value <= high):
+            flag = name.replace("_", "-")
+            problems.append(f"--{flag} {value}: must be from {low:g} to {high:g}.")
+    hidden = config.hyper.hidden
+    if hidden != "auto" and not (hidden and all(1 <= width <= 65_536 for width in hidden)):
+        problems.append(
+            f"--algo.hidden {hidden}: one or more widths from 1 to 65536, such as 256 256."
+        )
+    return problems + _check_sizes(config)
+
+
+def _check_sizes(config: Config) -> list[str]:
+    """Knobs that are right by themselves and wrong together."""
+    problems = []
+    capacity = config.replay.capacity
+    for name, why in (
+        ("learner.batch_size", "such a batch can never be drawn"),
+        ("learner.warmup_rows", "learning would never start"),
+    ):
+        value = knob(config, name)
+        if "auto" not in (value, capacity) and value > capacity:
+            flag = name.replace("_", "-")
+            problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
+    bounds = config.learner.ratio_bounds
+    if bounds != "auto" and not 0 <= bounds[0] <= bounds[1]:
+        problems.append(
+            f"--learner.ratio-bounds {bounds[0]} {bounds[1]}: the smallest ratio first, none negative."
+        )
     return problems
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_folder(folder: Path) -> list[str]:
@@ -291,5 +339,7 @@ def check_folder(folder: Path) -> list[str]:
     if not existing.is_dir():
         return [f"--runs {folder}: {existing} is a file, not a folder."]
     if not os.access(existing, os.W_OK | os.X_OK):
-        return [f"--runs {folder}: {existing} cannot be written to. Name another folder with --runs."]
+        return [
+            f"--runs {folder}: {existing} cannot be written to. Name another folder with --runs."
+        ]
     return []

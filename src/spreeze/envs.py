@@ -27,7 +27,9 @@ EnvTarget = str | Callable[..., Any]
 EXTRAS = {"mujoco": "mujoco", "pygame": "classic", "box2d": "box2d"}
 
 
-def make_env(target: EnvTarget, *, checked: bool = False, **kwargs: Any) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
+def make_env(
+    target: EnvTarget, *, checked: bool = False, **kwargs: Any
+) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
     """A new environment; with `checked`, under Gymnasium's own checker."""
     if isinstance(target, str):
         module_name, _, name = target.rpartition(":")
@@ -47,15 +49,23 @@ def _named_in_module(module_name: str, name: str) -> Callable[..., Any] | None:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise  # the module is there, but imports something that is not
         raise UsageError(
-            [f"env {module_name}:{name}: there is no module {error.name!r} to import. "
-             "Run from the folder that holds it, or install it."]
+            [
+                f"env {module_name}:{name}: there is no module {error.name!r} to import. "
+                "Run from the folder that holds it, or install it."
+            ]
         ) from None
     factory = getattr(module, name, None)
-    if factory is None and not any(known.split("/")[-1] == name.split("/")[-1] for known in gym.registry):
+    if factory is None and not any(
+        known.rpartition("/")[2] == name.rpartition("/")[2] for known in gym.registry
+    ):
         public = [n for n in vars(module) if not n.startswith("_")]
         near = difflib.get_close_matches(name, public, 1)
         hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
-        raise UsageError([f"env {module_name}:{name}: module {module_name} neither defines nor registers {name!r}.{hint}"])
+        raise UsageError(
+            [
+                f"env {module_name}:{name}: module {module_name} neither defines nor registers {name!r}.{hint}"
+            ]
+        )
     return factory
 
 
@@ -86,8 +96,10 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
     with contextlib.closing(env):
         if not isinstance(env, gym.Env | VectorEnv):
             raise UsageError(
-                [f"env {name}: gave a {type(env).__name__}, not a gymnasium.Env. "
-                 "Environments of the old gym package need a wrapper such as shimmy's."]
+                [
+                    f"env {name}: gave a {type(env).__name__}, not a gymnasium.Env. "
+                    "Environments of the old gym package need a wrapper such as shimmy's."
+                ]
             )
         spec = _describe(name, env)
         _try_out(spec, env)
@@ -95,9 +107,11 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
 
 
 def _unknown(name: str, error: Exception) -> str:
-    short = name.split(":")[-1]
+    short = name.rpartition(":")[2]
     near = difflib.get_close_matches(short, list(gym.registry), 3, 0.6)
-    versions = [known for known in gym.registry if known.rpartition("-")[0] == short.rpartition("-")[0]]
+    versions = [
+        known for known in gym.registry if known.rpartition("-")[0] == short.rpartition("-")[0]
+    ]
     names = versions or near
     hint = f" Did you mean {' or '.join(sorted(names)[-3:])}?" if names else f" ({error})"
     return f"env {name!r} is not registered.{hint} Your own class goes as package.module:EnvClass."
@@ -112,11 +126,13 @@ def _missing_extra(name: str, error: str) -> str:
 
 def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> EnvSpec:
     vector = isinstance(env, VectorEnv)
-    obs = env.single_observation_space if vector else env.observation_space
-    act = env.single_action_space if vector else env.action_space
+    obs: Any = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
+    act: Any = env.single_action_space if isinstance(env, VectorEnv) else env.action_space
     problems = [*_obs_problems(name, obs), *_action_problems(name, act)]
     if vector and env.metadata.get("autoreset_mode") is None:
-        problems.append(f'env {name}: this vector environment does not say how it resets; set metadata["autoreset_mode"].')
+        problems.append(
+            f'env {name}: this vector environment does not say how it resets; set metadata["autoreset_mode"].'
+        )
     if problems:
         raise UsageError(problems)
     limit = env.spec.max_episode_steps if env.spec is not None else None
@@ -132,10 +148,18 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
 
 def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
     if not isinstance(space, gym.spaces.Box):
-        hint = " Wrap it in gymnasium.wrappers.FlattenObservation." if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) else ""
-        return [f"env {name}: observations are {space}; only Box observations can be trained on.{hint}"]
+        hint = (
+            " Wrap it in gymnasium.wrappers.FlattenObservation."
+            if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple)
+            else ""
+        )
+        return [
+            f"env {name}: observations are {space}; only Box observations can be trained on.{hint}"
+        ]
     if len(space.shape) > 2:
-        return [f"env {name}: observations of shape {space.shape} look like images, which need a convolutional network."]
+        return [
+            f"env {name}: observations of shape {space.shape} look like images, which need a convolutional network."
+        ]
     if int(np.prod(space.shape)) == 0:
         return [f"env {name}: observations of shape {space.shape} are empty."]
     if not np.issubdtype(space.dtype, np.number) and space.dtype != np.bool_:
@@ -167,23 +191,33 @@ def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
 def _try_out(spec: EnvSpec, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
     """A few real steps: shapes and numbers must be what the spaces promise."""
     vector = isinstance(env, VectorEnv)
-    shape = (env.num_envs, *spec.obs_shape) if vector else spec.obs_shape
+    shape = (env.num_envs, *spec.obs_shape) if isinstance(env, VectorEnv) else spec.obs_shape
     env.action_space.seed(0)
 
     def check(obs: Any, where: str) -> None:
         array = np.asarray(obs)
         if array.shape != shape:
-            raise UsageError([f"env {spec.id}: {where} gave an observation of shape {array.shape}; its space says {shape}."])
+            raise UsageError(
+                [
+                    f"env {spec.id}: {where} gave an observation of shape {array.shape}; its space says {shape}."
+                ]
+            )
         if not np.all(np.isfinite(array)):
             i = int(np.flatnonzero(~np.isfinite(array.ravel()))[0])
-            raise UsageError([f"env {spec.id}: {where} gave {array.ravel()[i]} as observation {i}; observations must be finite."])
+            raise UsageError(
+                [
+                    f"env {spec.id}: {where} gave {array.ravel()[i]} as observation {i}; observations must be finite."
+                ]
+            )
 
     check(env.reset(seed=0)[0], "reset")
     for _ in range(5):
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         check(obs, "step")
         if not np.all(np.isfinite(np.asarray(reward, np.float64))):
-            raise UsageError([f"env {spec.id}: step gave the reward {reward}; rewards must be finite."])
+            raise UsageError(
+                [f"env {spec.id}: step gave the reward {reward}; rewards must be finite."]
+            )
         if not vector and (terminated or truncated):
             env.reset()
 
@@ -228,8 +262,8 @@ class LoopStepper:
             outcome.truncated[i] = truncated
         outcome.valid[:] = np.isfinite(outcome.reward) & np.isfinite(next_obs).all(1)
         obs[:] = next_obs
-        for i in np.flatnonzero(outcome.terminated | outcome.truncated | ~outcome.valid):
-            obs[i] = _first_obs(self.envs[i], None)
+        for over in np.flatnonzero(outcome.terminated | outcome.truncated | ~outcome.valid):
+            obs[over] = _first_obs(self.envs[over], None)
 
     def close(self) -> None:
         """Close every environment."""
@@ -413,7 +447,9 @@ class EnvGroup:
                 self._returns[i], self._lengths[i] = 0.0, 0
 
 
-def make_group(target: EnvTarget, spec: EnvSpec, num_envs: int, gamma: float = 1.0, n_step: int = 1) -> EnvGroup:
+def make_group(
+    target: EnvTarget, spec: EnvSpec, num_envs: int, gamma: float = 1.0, n_step: int = 1
+) -> EnvGroup:
     """`num_envs` environments of `target` as one group."""
     return EnvGroup(make_stepper(target, num_envs), spec, gamma, n_step)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -29,11 +30,14 @@ class Recorder:
     def record(self, *, time_s: float, env_steps: int, updates: int, **values: Any) -> None:
         """One line; every record can be drawn over time, env steps or updates."""
         line = {"time_s": round(time_s, 3), "env_steps": env_steps, "updates": updates, **values}
-        self._file.write(json.dumps({name: finite(value) for name, value in line.items()}) + "\n")
+        text = json.dumps({name: finite(value) for name, value in line.items()})
+        with contextlib.suppress(OSError):  # a full disk costs a line, not the run
+            self._file.write(text + "\n")
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 class Follower:
@@ -60,14 +64,17 @@ class TensorBoard:
     """Mirrors the metrics of a run into its `tensorboard/` folder, over env steps."""
 
     def __init__(self, run_path: Path) -> None:
-        """Import the writer only now: it costs a third of a second, and training has started."""
-        from tensorboardX import SummaryWriter
-
+        """Mirror the run at `run_path`."""
+        self._folder = run_path / "tensorboard"
         self._follower = Follower(run_path / "metrics")
-        self._writer = SummaryWriter(str(run_path / "tensorboard"), flush_secs=10)
+        self._writer: Any = None
 
     def update(self) -> None:
-        """Write what is new."""
+        """Write what is new. The writer costs half a second to import: begin when learning has begun."""
+        if self._writer is None:
+            from tensorboardX import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._folder), flush_secs=10)
         for role, record in self._follower.new():
             suffix = "" if role.endswith("-0") else f"/{role}"
             for name, value in record.items():
@@ -76,8 +83,9 @@ class TensorBoard:
 
     def close(self) -> None:
         """Write the rest."""
-        self.update()
-        self._writer.close()
+        with contextlib.suppress(OSError):
+            self.update()
+            self._writer.close()
 
 
 class Rate:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,7 @@ class Shapes:
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
         """The named parameters, as views. One `split`, so that its gradient is one concatenation."""
-        parts = flat.split([math.prod(shape) for _, shape in self.items])
+        parts = torch.split(flat, [math.prod(shape) for _, shape in self.items])
         return {
             name: part.view(shape) for (name, shape), part in zip(self.items, parts, strict=True)
         }
@@ -42,7 +43,7 @@ def mlp_shapes(sizes: Sequence[int], ensemble: int | None = None) -> Shapes:
     """Layers `w0 [in, out], b0 [out], w1, ...`; with `ensemble`, that many side by side."""
     lead = () if ensemble is None else (ensemble,)
     items: list[tuple[str, tuple[int, ...]]] = []
-    for i, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         bias = (fan_out,) if ensemble is None else (ensemble, 1, fan_out)
         items += [(f"w{i}", (*lead, fan_in, fan_out)), (f"b{i}", bias)]
     return Shapes(tuple(items))

@@ -5,6 +5,7 @@ Its parameters are views into one flat vector, the very one that travels on the 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from spreeze.spec import LOG_STD_RANGE, EnvSpec, Floats
 class Policy:
     """A tanh-Gaussian policy over a ReLU network; `predict` has Stable-Baselines3's signature."""
 
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], vector: Floats | None = None) -> None:
+    def __init__(
+        self, spec: EnvSpec, hidden: tuple[int, ...], vector: Floats | None = None
+    ) -> None:
         """A policy for `spec`; all zero until its `vector` is filled."""
         self.spec = spec
         self.hidden = tuple(hidden)
@@ -25,7 +28,7 @@ class Policy:
         self.layers: list[tuple[Floats, Floats]] = []
         self.vector = np.zeros(policy_size(spec, hidden), np.float32) if vector is None else vector
         start = 0
-        for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+        for fan_in, fan_out in pairwise(sizes):
             weight = self.vector[start : start + fan_in * fan_out].reshape(fan_in, fan_out)
             start += weight.size
             self.layers.append((weight, self.vector[start : start + fan_out]))
@@ -47,7 +50,8 @@ class Policy:
         head = x @ weight + bias
         mean, raw = head[:, : self.spec.action_size], head[:, self.spec.action_size :]
         if not explore:
-            return np.tanh(mean)
+            still: Floats = np.tanh(mean)
+            return still
         low, high = LOG_STD_RANGE
         std = np.exp(low + 0.5 * (high - low) * (np.tanh(raw) + 1))
         noise = self._rng.standard_normal(mean.shape, np.float32)
@@ -56,12 +60,13 @@ class Policy:
 
     def act_randomly(self, num: int) -> Floats:
         """Uniform actions in [-1, 1]: what one does before the first weights."""
-        uniform = self._rng.random((num, self.spec.action_size), np.float32)
-        return uniform * 2 - 1
+        uniform: Floats = self._rng.random((num, self.spec.action_size), np.float32)
+        action: Floats = uniform * np.float32(2) - np.float32(1)
+        return action
 
     def scale(self, action: Floats) -> Floats:
         """From [-1, 1] to the environment's own bounds and shape; a leading batch is kept."""
-        scaled = self._low + (action + 1) * self._half_range
+        scaled: Floats = self._low + (action + np.float32(1)) * self._half_range
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
     def predict(
@@ -93,7 +98,7 @@ class Policy:
 def policy_size(spec: EnvSpec, hidden: tuple[int, ...]) -> int:
     """Numbers in the policy's flat vector."""
     sizes = [spec.obs_size, *hidden, 2 * spec.action_size]
-    return sum((i + 1) * o for i, o in zip(sizes[:-1], sizes[1:], strict=True))
+    return sum((i + 1) * o for i, o in pairwise(sizes))
 
 
 def load_policy(folder: Path) -> Policy:

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from spreeze.config import Config
+from spreeze.config import Config, settled
 from spreeze.metrics import Rate, Recorder, finite
 from spreeze.wires.control import Control
 
@@ -42,7 +42,9 @@ class Snapshot:
 class Progress:
     """Watches one run through its control words."""
 
-    def __init__(self, config: Config, control: Control, started_s: float, recorder: Recorder) -> None:
+    def __init__(
+        self, config: Config, control: Control, started_s: float, recorder: Recorder
+    ) -> None:
         """Begin to count."""
         self.config = config
         self.snapshot = Snapshot()
@@ -77,16 +79,23 @@ class Progress:
         snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
         snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
         snap.update_hz = self._update_rate.update(snap.updates, now)
-        snap.update_frame_hz = snap.update_hz * self.config.learner.batch_size  # type: ignore[operator]
-        snap.policy_lag, snap.replay_rows = float(learner["policy_lag"]), int(learner["replay_rows"])
+        snap.update_frame_hz = snap.update_hz * settled(self.config.learner.batch_size)
+        snap.policy_lag, snap.replay_rows = (
+            float(learner["policy_lag"]),
+            int(learner["replay_rows"]),
+        )
         if evaluator["evaluations"] > len(snap.evaluations):
             snap.eval_return = float(evaluator["return_mean"])
             snap.best_return = float(evaluator["best_return"])
             missed = int(evaluator["evaluations"]) - len(snap.evaluations)
             snap.evaluations += [(snap.time_s, snap.eval_return)] * missed
-        waited = {"samplers": float(samplers["waited_s"].mean()), "learner": float(learner["waited_s"])}
+        waited = {
+            "samplers": float(samplers["waited_s"].mean()),
+            "learner": float(learner["waited_s"]),
+        }
         snap.stall_percent = {
-            role: min(100.0, 100 * rate.update(waited[role], now)) for role, rate in self._stalls.items()
+            role: min(100.0, 100 * rate.update(waited[role], now))
+            for role, rate in self._stalls.items()
         }
         if now - self._looked_at_use_s >= 1.0:
             self._looked_at_use_s = now
@@ -108,7 +117,7 @@ class Progress:
             name: round(count / learning_s, 1) if learning_s else 0.0
             for name, count in (("sample_hz", snap.env_steps), ("update_hz", snap.updates))
         }
-        batch = config.learner.batch_size
+        batch = settled(config.learner.batch_size)
         values = {
             "env": config.env,
             "algo": config.algo,
@@ -123,7 +132,7 @@ class Progress:
             "sampler_processes": config.sampler.processes,
             "envs_per_process": config.sampler.envs_per_process,
             **rate,
-            "update_frame_hz": round(rate["update_hz"] * batch, 1),  # type: ignore[operator]
+            "update_frame_hz": round(rate["update_hz"] * batch, 1),
             "best_return": snap.best_return,
             "final_return": snap.eval_return,
             "policy_lag_mean": round(sum(self._lags) / len(self._lags), 2) if self._lags else None,
@@ -140,7 +149,15 @@ class Progress:
         snap = self.snapshot
         progress = {
             name: finite(getattr(snap, name))
-            for name in ("time_s", "env_steps", "updates", "sample_hz", "update_hz", "eval_return", "best_return")
+            for name in (
+                "time_s",
+                "env_steps",
+                "updates",
+                "sample_hz",
+                "update_hz",
+                "eval_return",
+                "best_return",
+            )
         }
         return {
             "state": state,
@@ -172,7 +189,9 @@ class Progress:
         values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
         values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}
         self._recorder.record(
-            time_s=snap.time_s, env_steps=snap.env_steps, updates=snap.updates,
+            time_s=snap.time_s,
+            env_steps=snap.env_steps,
+            updates=snap.updates,
             **{name: value for name, value in values.items() if value is not None},
         )
 
@@ -194,7 +213,11 @@ class Progress:
         if lost := int(control.learner["rows_lost"]):
             out.append(f"{lost} transitions were overwritten before the learner read them")
         if rejected := int(control.samplers["rejected"].sum()):
-            out.append(f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut")
+            out.append(
+                f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut"
+            )
+        if failed := int(control.learner["saves_failed"] + control.evaluator["saves_failed"]):
+            out.append(f"{failed} checkpoints could not be written; is the disk full? See logs/")
         words = {f"sampler-{i}": row for i, row in enumerate(control.samplers)}
         words |= {"learner-0": control.learner, "evaluator-0": control.evaluator}
         for name, row in words.items():

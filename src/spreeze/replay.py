@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spreeze.algos.base import Batch
-from spreeze.spec import Layout, Rows, as_matrix
+from spreeze.spec import Batch, Layout, Rows, as_matrix
 
 
 class Replay:

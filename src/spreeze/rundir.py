@@ -1,7 +1,7 @@
 """The run directory: all that tools know about a run.
 
-    config.json   system.json   status.json   summary.json
-    metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  videos/  logs/<role>-<i>.log
+config.json   system.json   status.json   summary.json
+metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  videos/  logs/<role>-<i>.log
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ class RunDir:
         for name in ("best", "last"):
             if (self.checkpoints / name / "policy.safetensors").exists():
                 return (self.checkpoints / name).resolve()
-        raise UsageError([
-            f"run {self.path} has no checkpoint yet. One is written at the first evaluation; "
-            f"{self.path / 'logs'} says what happened."
-        ])
+        raise UsageError(
+            [
+                f"run {self.path} has no checkpoint yet. One is written at the first evaluation; "
+                f"{self.path / 'logs'} says what happened."
+            ]
+        )
 
 
 def list_runs(folder: Path) -> list[RunDir]:
@@ -67,11 +69,15 @@ def find_run(run: str | None, folder: Path) -> RunDir:
     runs = list_runs(folder)
     if run is None:
         if not runs:
-            raise UsageError([f"there are no runs in {folder}/. Train one first: spreeze train Pendulum-v1"])
+            raise UsageError(
+                [f"there are no runs in {folder}/. Train one first: spreeze train Pendulum-v1"]
+            )
         return runs[-1]
     for path in (Path(run), folder / run):
         if (path / "config.json").exists() and not (path / "policy.safetensors").exists():
             return RunDir(path)
     near = difflib.get_close_matches(run, [known.path.name for known in runs], 1, 0.4)
-    hint = f" Did you mean {near[0]}?" if near else f" {folder}/ holds {len(runs)} runs: spreeze runs"
+    hint = (
+        f" Did you mean {near[0]}?" if near else f" {folder}/ holds {len(runs)} runs: spreeze runs"
+    )
     raise UsageError([f"there is no run {run!r}.{hint}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -47,7 +48,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
         return ""
     width = max(1, min(width, len(values)))
     edges = [round(i * len(values) / width) for i in range(width + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means), max(means)
     span = (high - low) or 1.0
     return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in means)
@@ -60,7 +61,12 @@ class Screen:
         """Draw on a terminal, write lines elsewhere."""
         self.console = console or Console(stderr=True, highlight=False)
         self._live = (
-            Live(console=self.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            Live(
+                console=self.console,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             if self.console.is_terminal
             else None
         )
@@ -71,7 +77,12 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._live:
             self._live.stop()
 
@@ -98,40 +109,74 @@ def line(snap: Snapshot) -> str:
 def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
     """The run on one page of at most 24 lines."""
     inner = max(20, min(width, 100) - 4)
-    parts: list[Text | Table | ProgressBar] = [_curve(snap, config, inner), *_goals(snap, config, inner), _rates(snap)]
-    parts.append(Text.assemble(("limit  ", "dim"), snap.bottleneck, overflow="ellipsis", no_wrap=True))
+    parts: list[Text | Table | ProgressBar] = [
+        _curve(snap, config, inner),
+        *_goals(snap, config, inner),
+        _rates(snap),
+    ]
+    parts.append(
+        Text.assemble(("limit  ", "dim"), snap.bottleneck, overflow="ellipsis", no_wrap=True)
+    )
     for warning in snap.warnings[-3:]:
         parts.append(Text(f"! {warning}", style="yellow", overflow="ellipsis", no_wrap=True))
     title = f"[b]{config.env}[/b]  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"
     return Panel(
-        Group(*parts), title=title, subtitle=f"[dim]{run.path}  Ctrl-C stops[/dim]", width=min(width, 100)
+        Group(*parts),
+        title=title,
+        subtitle=f"[dim]{run.path}  Ctrl-C stops[/dim]",
+        width=min(width, 100),
     )
 
 
 def _curve(snap: Snapshot, config: Config, width: int) -> Text:
     if not snap.evaluations:
-        rollout = f"; episodes so far {short(snap.rollout_return)}" if snap.rollout_return is not None else ""
+        rollout = (
+            f"; episodes so far {short(snap.rollout_return)}"
+            if snap.rollout_return is not None
+            else ""
+        )
         return Text(f"return  waiting for the first evaluation{rollout}", style="dim")
     label = f"return  {short(snap.eval_return)}  best {short(snap.best_return)}  "
     curve = sparkline([value for _, value in snap.evaluations], width - len(label))
-    return Text.assemble(("return  ", "dim"), (short(snap.eval_return), "bold green"),
-                         ("  best ", "dim"), f"{short(snap.best_return)}  ", (curve, "green"))
+    return Text.assemble(
+        ("return  ", "dim"),
+        (short(snap.eval_return), "bold green"),
+        ("  best ", "dim"),
+        f"{short(snap.best_return)}  ",
+        (curve, "green"),
+    )
 
 
 def _goals(snap: Snapshot, config: Config, width: int) -> list[Table]:
     """A bar for each way the run may end."""
     goals: list[tuple[str, float, str]] = []
     if config.time_s is not None:
-        goals.append(("time", snap.time_s / config.time_s, f"{clock(snap.time_s)} of {clock(config.time_s)}"))
+        goals.append(
+            ("time", snap.time_s / config.time_s, f"{clock(snap.time_s)} of {clock(config.time_s)}")
+        )
     if config.max_steps is not None:
-        goals.append(("steps", snap.env_steps / config.max_steps, f"{short(snap.env_steps)} of {short(config.max_steps)}"))
+        goals.append(
+            (
+                "steps",
+                snap.env_steps / config.max_steps,
+                f"{short(snap.env_steps)} of {short(config.max_steps)}",
+            )
+        )
     if config.target is not None and snap.evaluations:
         first, best = snap.evaluations[0][1], snap.best_return or snap.evaluations[0][1]
-        share = 1.0 if best >= config.target else max(0.0, (best - first) / max(config.target - first, 1e-9))
+        share = (
+            1.0
+            if best >= config.target
+            else max(0.0, (best - first) / max(config.target - first, 1e-9))
+        )
         goals.append(("target", share, f"{short(snap.best_return)} of {short(config.target)}"))
     table = Table.grid(padding=(0, 1))
     for name, share, words in goals:
-        table.add_row(Text(f"{name:6}", style="dim"), ProgressBar(1.0, min(share, 1.0), width=max(8, width - 32)), words)
+        table.add_row(
+            Text(f"{name:6}", style="dim"),
+            ProgressBar(1.0, min(share, 1.0), width=max(8, width - 32)),
+            words,
+        )
     return [table] if goals else []
 
 
@@ -140,12 +185,31 @@ def _rates(snap: Snapshot) -> Table:
     use = "  ".join(f"{role} {percent:.0f} %" for role, percent in snap.cpu_percent.items()) or "-"
     gpu = "" if snap.gpu_percent is None else f"   GPU {snap.gpu_percent:.0f} %"
     rows = [
-        ("sampling", f"{short(snap.sample_hz)} steps/s", f"{short(snap.env_steps)} env steps, {short(snap.episodes)} episodes"),
-        ("updates", f"{short(snap.update_hz)}/s", f"{short(snap.updates)} updates, {snap.updates / max(snap.env_steps, 1):.3g} per step"),
-        ("frames", f"{short(snap.update_frame_hz)}/s", f"replay {short(snap.replay_rows)}, policy lag {snap.policy_lag:.1f} versions"),
+        (
+            "sampling",
+            f"{short(snap.sample_hz)} steps/s",
+            f"{short(snap.env_steps)} env steps, {short(snap.episodes)} episodes",
+        ),
+        (
+            "updates",
+            f"{short(snap.update_hz)}/s",
+            f"{short(snap.updates)} updates, {snap.updates / max(snap.env_steps, 1):.3g} per step",
+        ),
+        (
+            "frames",
+            f"{short(snap.update_frame_hz)}/s",
+            f"replay {short(snap.replay_rows)}, policy lag {snap.policy_lag:.1f} versions",
+        ),
     ]
     for name, rate, more in rows:
-        table.add_row(Text(name, style="dim"), Text(rate, style="bold"), Text(more, overflow="ellipsis", no_wrap=True))
-    table.add_row(Text("CPU", style="dim"), Text(f"{sum(snap.cpu_percent.values()):.0f} %", style="bold"),
-                  Text(use + gpu, overflow="ellipsis", no_wrap=True))
+        table.add_row(
+            Text(name, style="dim"),
+            Text(rate, style="bold"),
+            Text(more, overflow="ellipsis", no_wrap=True),
+        )
+    table.add_row(
+        Text("CPU", style="dim"),
+        Text(f"{sum(snap.cpu_percent.values()):.0f} %", style="bold"),
+        Text(use + gpu, overflow="ellipsis", no_wrap=True),
+    )
     return table

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.void]
@@ -59,8 +62,10 @@ class EnvSpec:
     @staticmethod
     def from_json(data: dict[str, Any]) -> EnvSpec:
         """The inverse of `to_json`."""
-        tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        return EnvSpec(**tuples)
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in data.items()
+        }
+        return EnvSpec(**values)
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,16 @@ def transition_layout(spec: EnvSpec) -> Layout:
             Field("version", 1, "<u4"),
         )
     )
+
+
+class Batch(NamedTuple):
+    """Transitions as one update reads them; B of each."""
+
+    obs: Tensor  # [B, obs]
+    action: Tensor  # [B, action], in [-1, 1]
+    reward: Tensor  # [B]
+    discount: Tensor  # [B]
+    next_obs: Tensor  # [B, obs]
 
 
 def as_matrix(rows: Rows) -> Floats:

@@ -2,61 +2,106 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
-from spreeze.config import Config, config_with
+from spreeze.config import Config, config_with, knob, settled
 from spreeze.placement import Machine
 from spreeze.spec import EnvSpec, UsageError, transition_layout
 
-SERIAL_UPDATES_PER_STEP = 0.125
+SMALL_TASK = 8
+"""Numbers in observation and action together, up to which a small network is enough."""
+FEW_CORES = 4
 
 
 def resolve(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Config, dict[str, str]]:
     """The config without any "auto", and why each value was chosen, by knob."""
-    reasons: dict[str, str] = {}
+    filler = Filler(config)
+    _place(filler, machine)
+    _size(filler, spec, machine)
+    _pace(filler, machine)
+    return filler.config, filler.reasons
 
-    def fill(name: str, value: Any, reason: str) -> Any:
-        section, _, knob = name.rpartition(".")
-        holder = getattr(config, "hyper" if section == "algo" else section) if section else config
-        current = getattr(holder, knob)
-        if current != "auto":
-            return current
-        nonlocal_config(name, value)
-        reasons[name] = reason
+
+class Filler:
+    """A config on its way to having no "auto"."""
+
+    def __init__(self, config: Config) -> None:
+        """Begin with what the user gave."""
+        self.config = config
+        self.reasons: dict[str, str] = {}
+
+    def fill(self, name: str, value: Any, reason: str) -> Any:
+        """Set a knob that is "auto"; returns what it is now."""
+        if (given := knob(self.config, name)) != "auto":
+            return given
+        self.config = config_with(self.config, {name: value})
+        self.reasons[name] = reason
         return value
 
-    def nonlocal_config(name: str, value: Any) -> None:
-        nonlocal config
-        config = config_with(config, {name: value})
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the networks learn on a GPU."""
+        return self.config.device.startswith("cuda")
 
-    gpus = machine.gpus
-    device = fill("device", "cuda" if gpus else "cpu", f"{gpus[0].name} found" if gpus else "no NVIDIA GPU found")
-    if device.startswith("cuda") and not gpus:
-        raise UsageError([f"--device {device}: no NVIDIA GPU was found here. Use --device cpu, or see spreeze doctor."])
-    on_gpu = device.startswith("cuda")
-    cores = machine.cores
-    spare = 2 if cores > 4 else 1
-    fill("sampler.processes", max(1, cores - spare), f"{cores} cores, {spare} left to learner and evaluator")
-    fill("sampler.envs_per_process", 8, "one forward pass serves eight environments")
-    batch = fill("learner.batch_size", 8192 if on_gpu else 256, "large batches fill a GPU" if on_gpu else "a CPU computes small batches best")
-    width = transition_layout(spec).row_bytes
-    budget = gpus[0].memory_bytes if on_gpu else machine.memory_bytes
-    fitting = int(budget / 4 / width)
-    fill("replay.capacity", min(1_000_000, fitting), f"{width} bytes per transition, {budget / 2**30:.0f} GiB free")
-    fill("learner.warmup_rows", min(max(batch, 1000), config.replay.capacity), "a few batches of random actions")  # type: ignore[type-var]
-    fill("learner.updates_per_publish", 16 if on_gpu else 4, "a publication costs less than 2 % of the updates between")
-    fill("learner.threads", max(1, cores - 1) if cores <= 2 else 1 if on_gpu else max(1, cores // 2), f"of {cores} cores")
-    scale = math.sqrt(batch / 256)
-    fill("algo.lr", min(3e-4 * scale, 1e-3), f"3e-4 at batch 256, growing with its square root to 1e-3; batch is {batch}")
-    fill("algo.tau", min(0.005 * max(1.0, scale / 2), 0.01), f"0.005 at batch 256, up to 0.01; batch is {batch}")
-    fill("evaluator.every_s", 0.0, "a tenth of the evaluator's time")
-    if config.learner.updates_per_step == "auto":
-        if config.serial:
-            fill("learner.updates_per_step", SERIAL_UPDATES_PER_STEP, "one process alternates between acting and learning")
-        fill("learner.ratio_bounds", (0.0, 8.0), "samplers run free; the learner waits where data are scarce")
-    else:
-        ratio = config.learner.updates_per_step
-        fill("learner.ratio_bounds", (ratio, ratio), "--learner.updates-per-step was given")
-    return dataclasses.replace(config), reasons
+
+def _place(filler: Filler, machine: Machine) -> None:
+    """Which device learns, which cores sample."""
+    gpus, cores = machine.gpus, machine.cores
+    found = f"{gpus[0].name} found" if gpus else "no NVIDIA GPU found"
+    device = filler.fill("device", "cuda" if gpus else "cpu", found)
+    if filler.on_gpu and int(device.partition(":")[2] or 0) >= len(gpus):
+        have = f"only {len(gpus)} here" if gpus else "none was found here"
+        raise UsageError(
+            [f"--device {device}: no such GPU, {have}. Use --device cpu, or ask spreeze doctor."]
+        )
+    spare = 2 if cores > FEW_CORES else 1
+    reason = f"{cores} cores, {spare} left to learner and evaluator"
+    filler.fill("sampler.processes", max(1, cores - spare), reason)
+    filler.fill("sampler.envs_per_process", 8, "one forward pass serves eight environments")
+    share = 1.0 if cores > FEW_CORES else 0.1
+    filler.fill("evaluator.share", share, f"{cores} cores")
+
+
+def _size(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
+    """Batch, networks, replay; learning rate and target mixing follow from them."""
+    on_gpu = filler.on_gpu
+    reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
+    batch = filler.fill("learner.batch_size", 8192 if on_gpu else 256, reason)
+    numbers = spec.obs_size + spec.action_size
+    small = numbers <= SMALL_TASK
+    reason = f"{numbers} numbers in observation and action"
+    hidden = filler.fill("algo.hidden", (64, 64) if small else (256, 256), reason)
+    # Measured on HalfCheetah-v5 (batch 256 on two cores, batch 8192 on a GPU) and Pendulum-v1: with
+    # many fresh transitions per update, three times the usual step size and a faster target win.
+    filler.fill("algo.lr", 1e-3, f"batch {batch} of mostly fresh transitions")
+    tau = 0.02 if max(hidden) <= 64 else 0.01
+    filler.fill("algo.tau", tau, f"networks of width {max(hidden)}")
+    row_bytes = transition_layout(spec).row_bytes
+    index = int(filler.config.device.partition(":")[2] or 0)
+    free = machine.gpus[index].memory_bytes if on_gpu else machine.memory_bytes
+    capacity = min(1_000_000, int(free / 4 / row_bytes))
+    reason = f"{row_bytes} bytes each, {free / 2**30:.0f} GiB free"
+    capacity = filler.fill("replay.capacity", capacity, reason)
+    warmup = min(max(batch, 1000), capacity)
+    filler.fill("learner.warmup_rows", warmup, "at least a batch of random actions")
+
+
+def _pace(filler: Filler, machine: Machine) -> None:
+    """Threads, publications, and the ratio of updates to env steps."""
+    cores, on_gpu, config = machine.cores, filler.on_gpu, filler.config
+    publish = 16 if on_gpu else 4
+    filler.fill("learner.updates_per_publish", publish, "publishing costs little beside them")
+    # Threads that wait for each other on a core taken by a sampler are slower than one alone.
+    wide = max(settled(config.hyper.hidden)) > 64
+    threads = 1 if on_gpu or not wide else max(1, math.ceil(cores / 2)) if cores > 2 else cores
+    filler.fill("learner.threads", threads, f"{cores} cores" if wide else "small networks need one")
+    if config.serial:
+        filler.fill("learner.updates_per_step", 0.125, "roles take turns in one process")
+    ratio = filler.config.learner.updates_per_step
+    if ratio != "auto":
+        filler.fill("learner.ratio_bounds", (ratio, ratio), "--learner.updates-per-step was given")
+        return
+    few = cores <= FEW_CORES
+    reason = "few cores: sampling more would slow learning" if few else "sampling has its own cores"
+    filler.fill("learner.ratio_bounds", (0.03 if few else 0.0005, 8.0), reason)

@@ -8,14 +8,17 @@ alone: eager on the CPU, replayed as one CUDA graph on a GPU. A faster way to ru
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from spreeze.algos.base import Algorithm, Batch, Metrics
+from spreeze.algos.base import Algorithm, Metrics
 from spreeze.replay import Replay
+from spreeze.spec import Batch
 
 State = dict[str, Tensor]
+Loss = Callable[..., tuple[Tensor, Metrics]]
 Update = Callable[[State, Batch, Tensor, Tensor], tuple[State, Metrics]]
 
 ADAM_BETAS = (0.9, 0.999)
@@ -46,22 +49,31 @@ def adam(
     return param - lr * m_hat / (v_hat.sqrt() + ADAM_EPS), m, v
 
 
+def gradient(loss: Loss, param: Tensor, *rest: Any) -> tuple[Tensor, Metrics]:
+    """The gradient of a loss by its first argument, and the loss's metrics.
+
+    By plain autograd: `torch.func.grad` gives the same numbers, but its first call imports the
+    whole of torch._dynamo, a second in which nothing is learned.
+    """
+    leaf = param.detach().requires_grad_()
+    with torch.enable_grad():
+        value, metrics = loss(leaf, *rest)
+        (grad,) = torch.autograd.grad(value, leaf)
+    return grad, metrics
+
+
 def make_update(algorithm: Algorithm, lr: float, tau: float) -> Update:
     """The update as a pure function: (state, batch, two noises) -> (state, metrics)."""
-    critic_grad = torch.func.grad_and_value(algorithm.critic_loss, has_aux=True)
-    actor_grad = torch.func.grad_and_value(algorithm.actor_loss, has_aux=True)
 
     def update(
         s: State, batch: Batch, critic_noise: Tensor, actor_noise: Tensor
     ) -> tuple[State, Metrics]:
         step = s["updates"] + 1
-        grad, (_, critic_metrics) = critic_grad(
-            s["critic"], s["target"], s["actor"], batch, critic_noise
+        grad, critic_metrics = gradient(
+            algorithm.critic_loss, s["critic"], s["target"], s["actor"], batch, critic_noise
         )
-        critic, critic_m, critic_v = adam(
-            s["critic"], grad, s["critic_m"], s["critic_v"], step, lr
-        )
-        grad, (_, actor_metrics) = actor_grad(s["actor"], critic, batch, actor_noise)
+        critic, critic_m, critic_v = adam(s["critic"], grad, s["critic_m"], s["critic_v"], step, lr)
+        grad, actor_metrics = gradient(algorithm.actor_loss, s["actor"], critic, batch, actor_noise)
         actor, actor_m, actor_v = adam(s["actor"], grad, s["actor_m"], s["actor_v"], step, lr)
         state = {
             "actor": actor,
@@ -82,7 +94,13 @@ class Updater:
     """Runs updates on one device; its state tensors keep their addresses for ever."""
 
     def __init__(
-        self, algorithm: Algorithm, replay: Replay, state: State, batch_size: int, lr: float, tau: float
+        self,
+        algorithm: Algorithm,
+        replay: Replay,
+        state: State,
+        batch_size: int,
+        lr: float,
+        tau: float,
     ) -> None:
         """Prepare to update `state` from `replay`."""
         self.state = state
@@ -124,7 +142,7 @@ class Updater:
         """One CUDA graph of the whole update: a launch instead of some two hundred."""
         torch.set_float32_matmul_precision("high")
         before = {name: tensor.clone() for name, tensor in self.state.items()}
-        stream = torch.cuda.Stream(self.device)
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(3):  # cuBLAS and the allocator settle before the capture

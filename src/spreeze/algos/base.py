@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from spreeze.spec import Batch
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -15,16 +17,6 @@ if TYPE_CHECKING:
     from spreeze.networks import Shapes
 
 Auto = Literal["auto"]
-
-
-class Batch(NamedTuple):
-    """Transitions as one update reads them; B of each."""
-
-    obs: Tensor  # [B, obs]
-    action: Tensor  # [B, action], in [-1, 1]
-    reward: Tensor  # [B]
-    discount: Tensor  # [B]
-    next_obs: Tensor  # [B, obs]
 
 
 Metrics = dict[str, "Tensor"]
@@ -38,8 +30,8 @@ class AlgoConfig:
     """Discount per environment step."""
     n_step: int = 1
     """Env steps that one transition covers."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Width of each hidden layer, actor and critic alike."""
+    hidden: tuple[int, ...] | Auto = "auto"
+    """Width of each hidden layer, actor and critic alike. Auto: small for small tasks."""
     lr: float | Auto = "auto"
     """Adam step size. Auto: follows the batch size."""
     tau: float | Auto = "auto"

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import AlgoConfig, Algorithm, Batch, Metrics
-from spreeze.spec import EnvSpec
+from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
+from spreeze.spec import Batch, EnvSpec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -33,9 +33,11 @@ def build(config: SACConfig, spec: EnvSpec) -> Algorithm:
 
     from spreeze.networks import Shapes, init_uniform, mlp, mlp_shapes, tanh_gaussian
 
-    policy_shapes = mlp_shapes([spec.obs_size, *config.hidden, 2 * spec.action_size])
+    hidden = config.hidden
+    assert hidden != "auto"
+    policy_shapes = mlp_shapes([spec.obs_size, *hidden, 2 * spec.action_size])
     actor_shapes = Shapes((*policy_shapes.items, ("log_alpha", (1,))))
-    critic_shapes = mlp_shapes([spec.obs_size + spec.action_size, *config.hidden, 1], ensemble=2)
+    critic_shapes = mlp_shapes([spec.obs_size + spec.action_size, *hidden, 1], ensemble=2)
     target_entropy = config.target_entropy_per_action * spec.action_size
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:

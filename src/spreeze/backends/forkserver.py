@@ -27,7 +27,12 @@ import threading
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 PRELOAD = ("numpy", "gymnasium", "setproctitle", "spreeze.roles.sampler", "spreeze.roles.evaluator")
 
 
@@ -67,16 +72,18 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    assert threading.active_count() == 1, "a preloaded module started a thread: forking would be unsafe"
+    assert threading.active_count() == 1, (
+        "a preloaded module started a thread: forking would be unsafe"
+    )
     children: dict[int, int] = {}  # pidfd -> pid
     while True:
-        readable, _, _ = select.select([sock, *children], [], [])
-        for pidfd in [fd for fd in readable if fd is not sock]:
+        readable: list[int] = select.select([sock.fileno(), *children], [], [])[0]
+        for pidfd in [fd for fd in readable if fd in children]:
             pid = children.pop(pidfd)
             _, status = os.waitpid(pid, 0)
             os.close(pidfd)
             send(sock, ("exited", pid, os.waitstatus_to_exitcode(status)))
-        if sock in readable:
+        if sock.fileno() in readable:
             if (request := receive(sock)) is None:
                 return
             job, fds = request
@@ -90,7 +97,9 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
             send(sock, ("started", pid, 0))
 
 
-def _become_child(sock: socket.socket, server: int, pidfds: list[int], job: Any, fds: list[int]) -> None:
+def _become_child(
+    sock: socket.socket, server: int, pidfds: list[int], job: Any, fds: list[int]
+) -> None:
     """Run the requested function in the fresh child; never returns."""
     code = 1
     try:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import cloudpickle
 
 from spreeze.backends import forkserver
 from spreeze.roles.base import Job, drive, join
-from spreeze.wires.arena import Arena, Block
+from spreeze.wires.arena import Arena
 
 REPORT_BYTES = 60_000
 
@@ -33,9 +33,8 @@ class Child:
     report_fd: int
     exit_code: int | None = None
     """None while it runs; negative for the signal that ended it."""
-    report: Any = None
+    report: bytes = b""
     """What it said at its end: its result, or its traceback."""
-    tags: dict[str, Any] = field(default_factory=dict)
 
     def kill(self) -> None:
         """End it at once."""
@@ -66,7 +65,9 @@ class Processes:
         self._socket = ours
         self._running: dict[int, Child] = {}
 
-    def start(self, name: str, function: str, payload: bytes, output: int, fds: tuple[int, ...] = ()) -> Child:
+    def start(
+        self, name: str, function: str, payload: bytes, output: int, fds: tuple[int, ...] = ()
+    ) -> Child:
         """Run `module:function(payload, report_fd, *fds)` in a child whose output goes to `output`."""
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
@@ -95,7 +96,9 @@ class Processes:
     def wait(self, children: list[Child], timeout_s: float) -> None:
         """Wait until these children have ended, at most so long."""
         deadline = time.monotonic() + timeout_s
-        while any(c.exit_code is None for c in children) and (left := deadline - time.monotonic()) > 0:
+        while (
+            any(c.exit_code is None for c in children) and (left := deadline - time.monotonic()) > 0
+        ):
             self.poll(min(left, 0.1))
 
     def close(self) -> None:
@@ -114,7 +117,9 @@ class Processes:
     def _receive(self) -> tuple[str, int, int]:
         message = forkserver.receive(self._socket)
         if message is None:
-            raise RuntimeError(f"the fork server ended unexpectedly with exit code {self._server.wait()}")
+            raise RuntimeError(
+                f"the fork server ended unexpectedly with exit code {self._server.wait()}"
+            )
         kind, pid, code = message[0]
         return kind, pid, code
 
@@ -142,7 +147,9 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
 
     job, blocks = cloudpickle.loads(payload)
     setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
-    context = join(job, Arena(arena_fd, blocks), lambda: time.monotonic() - job.started_s, time.sleep)
+    context = join(
+        job, Arena(arena_fd, blocks), lambda: time.monotonic() - job.started_s, time.sleep
+    )
     crash = drive(context)
     if crash is None:
         return 0
@@ -159,7 +166,10 @@ def call(processes: Processes, function: Callable[..., Any], *arguments: Any) ->
     output = os.memfd_create("output")
     try:
         child = processes.start(
-            "probe", "spreeze.backends.local:call_main", cloudpickle.dumps((function, arguments)), output
+            "probe",
+            "spreeze.backends.local:call_main",
+            cloudpickle.dumps((function, arguments)),
+            output,
         )
         processes.wait([child], 600)
         os.lseek(output, 0, os.SEEK_SET)

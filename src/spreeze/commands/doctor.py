@@ -48,7 +48,9 @@ def main(arguments: list[str], _started_s: float) -> int:
         table = Table.grid(padding=(0, 2))
         for f in findings:
             mark = "[green]ok[/green]" if f.ok else "[yellow]--[/yellow]"
-            table.add_row(mark, f.what, f.found + (f"\n[yellow]{f.advice}[/yellow]" if f.advice else ""))
+            table.add_row(
+                mark, f.what, f.found + (f"\n[yellow]{f.advice}[/yellow]" if f.advice else "")
+            )
         Console(highlight=False).print(table)
     return 0 if all(f.ok for f in findings if f.what in ("processes", "memory", "torch")) else 1
 
@@ -61,13 +63,36 @@ def examine() -> list[Finding]:
     return [
         Finding("python", sys.version_info >= (3, 11), sys.version.split()[0]),
         Finding("processor", True, f"{cpu_name()}, {machine.cores} usable cores"),
-        Finding("memory", gib >= 2, f"{gib:.1f} GiB free", "" if gib >= 2 else "Close other programs: a small run needs about 2 GiB."),
-        Finding("processes", reason is None, "shared memory works" if reason is None else reason, "" if reason is None else "Only --serial works here."),
+        Finding(
+            "memory",
+            gib >= 2,
+            f"{gib:.1f} GiB free",
+            "" if gib >= 2 else "Close other programs: a small run needs about 2 GiB.",
+        ),
+        Finding(
+            "processes",
+            reason is None,
+            "shared memory works" if reason is None else reason,
+            "" if reason is None else "Only --serial works here.",
+        ),
         _torch(bool(machine.gpus)),
-        Finding("GPU", bool(machine.gpus), ", ".join(f"{g.name}, {g.memory_bytes / 2**30:.0f} GiB free" for g in machine.gpus) or "none",
-                "" if machine.gpus else "Training works on the CPU; with an NVIDIA GPU it is many times faster."),
-        Finding("compiler", compiler() is not None, compiler() or "none",
-                "" if compiler() else "Install g++ for the fastest updates on the CPU (Debian: apt install g++)."),
+        Finding(
+            "GPU",
+            bool(machine.gpus),
+            ", ".join(f"{g.name}, {g.memory_bytes / 2**30:.0f} GiB free" for g in machine.gpus)
+            or "none",
+            ""
+            if machine.gpus
+            else "Training works on the CPU; with an NVIDIA GPU it is many times faster.",
+        ),
+        Finding(
+            "compiler",
+            compiler() is not None,
+            compiler() or "none",
+            ""
+            if compiler()
+            else "Install g++ for the fastest updates on the CPU (Debian: apt install g++).",
+        ),
         _rendering(),
         *(_extra(extra, module) for extra, module in EXTRAS.items()),
     ]
@@ -82,10 +107,16 @@ def _torch(gpu_present: bool) -> Finding:
         return Finding("torch", True, found)
     # In a process of its own: a broken driver can end the process that asks.
     code = "import torch; print(int(torch.cuda.is_available()))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     sees = answer.stdout.strip() == "1"
-    return Finding("torch", sees, f"{found}, {'sees' if sees else 'does not see'} the GPU",
-                   "" if sees else "This build of torch has no CUDA, or the driver is too old for it.")
+    return Finding(
+        "torch",
+        sees,
+        f"{found}, {'sees' if sees else 'does not see'} the GPU",
+        "" if sees else "This build of torch has no CUDA, or the driver is too old for it.",
+    )
 
 
 def _rendering() -> Finding:
@@ -93,9 +124,15 @@ def _rendering() -> Finding:
         return Finding("rendering", True, "a display is there")
     libraries = [name for name in ("EGL", "OSMesa") if _library(name)]
     if libraries:
-        return Finding("rendering", True, f"no display; {' and '.join(libraries)} can draw without one")
-    return Finding("rendering", False, "no display, no EGL, no OSMesa",
-                   "Training needs none. For videos (Debian): apt install libegl1 libgl1")
+        return Finding(
+            "rendering", True, f"no display; {' and '.join(libraries)} can draw without one"
+        )
+    return Finding(
+        "rendering",
+        False,
+        "no display, no EGL, no OSMesa",
+        "Training needs none. For videos (Debian): apt install libegl1 libgl1",
+    )
 
 
 def _library(name: str) -> bool:
@@ -106,5 +143,9 @@ def _library(name: str) -> bool:
 
 def _extra(extra: str, module: str) -> Finding:
     found = importlib.util.find_spec(module) is not None
-    return Finding(f"extra {extra}", found, "installed" if found else "not installed",
-                   "" if found else f'pip install "spreeze[{extra}]"')
+    return Finding(
+        f"extra {extra}",
+        found,
+        "installed" if found else "not installed",
+        "" if found else f'pip install "spreeze[{extra}]"',
+    )

@@ -46,11 +46,19 @@ def main(arguments: list[str], _started_s: float) -> int:
     policy = load_policy(checkpoint)
     env = args.env or policy.spec.id
     if args.env is None and ":" in env:
-        raise UsageError([f"run {run.path.name} was trained on {env}, which is code of yours. Name it again: --env {env}"])
+        raise UsageError(
+            [
+                f"run {run.path.name} was trained on {env}, which is code of yours. Name it again: --env {env}"
+            ]
+        )
     stepper = make_stepper(env, min(args.episodes, 10))
     began_s = time.monotonic()
     player = play_episodes(
-        stepper, policy.spec, lambda obs: policy.scale(policy.act(obs, explore=False)), args.episodes, args.seed
+        stepper,
+        policy.spec,
+        lambda obs: policy.scale(policy.act(obs, explore=False)),
+        args.episodes,
+        args.seed,
     )
     try:
         while True:
@@ -76,6 +84,9 @@ def main(arguments: list[str], _started_s: float) -> int:
     if args.json is not None:
         write_json(facts, args.json)
     if args.json != "-":
-        print(f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}", file=sys.stdout)
-        print("  ".join(f"{name} {short(facts[name])}" for name in ("mean", "std", "min", "max")))  # type: ignore[arg-type]
+        print(
+            f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}",
+            file=sys.stdout,
+        )
+        print("  ".join(f"{name} {short(facts[name])}" for name in ("mean", "std", "min", "max")))
     return 0

@@ -38,13 +38,31 @@ def main(arguments: list[str], _started_s: float) -> int:
         print(f"No runs in {args.runs}/ yet. Start one: spreeze train Pendulum-v1")
         return 0
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("run", "state", "best", "final", "steps", "updates", "time", "steps/s", "updates/s"):
-        table.add_column(column, justify="left" if column in ("run", "state") else "right", overflow="fold")
+    for column in (
+        "run",
+        "state",
+        "best",
+        "final",
+        "steps",
+        "updates",
+        "time",
+        "steps/s",
+        "updates/s",
+    ):
+        table.add_column(
+            column, justify="left" if column in ("run", "state") else "right", overflow="fold"
+        )
     for row in facts:
         table.add_row(
-            row["name"], row["state"], short(row["best_return"]), short(row["final_return"]),
-            short(row["env_steps"]), short(row["updates"]), clock(row["wall_s"] or 0),
-            short(row["sample_hz"]), short(row["update_hz"]),
+            row["name"],
+            row["state"],
+            short(row["best_return"]),
+            short(row["final_return"]),
+            short(row["env_steps"]),
+            short(row["updates"]),
+            clock(row["wall_s"] or 0),
+            short(row["sample_hz"]),
+            short(row["update_hz"]),
         )
     Console(highlight=False).print(table)
     return 0
@@ -57,7 +75,15 @@ def _facts(run: RunDir) -> dict[str, Any]:
     state = summary.get("state") or status.get("state", "unknown")
     if state == "running" and not psutil.pid_exists(status.get("pids", {}).get("supervisor", -1)):
         state = "killed"
-    names = ("best_return", "final_return", "env_steps", "updates", "wall_s", "sample_hz", "update_hz")
+    names = (
+        "best_return",
+        "final_return",
+        "env_steps",
+        "updates",
+        "wall_s",
+        "sample_hz",
+        "update_hz",
+    )
     other = {"final_return": "eval_return", "wall_s": "time_s"}
     values = {name: summary.get(name, progress.get(other.get(name, name))) for name in names}
     return {"name": run.path.name, "state": state, **values, "reason": summary.get("reason")}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import tyro
 from rich.console import Console
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 def main(arguments: list[str], started_s: float) -> int:
     """Train; 0 done, 1 failed, 130 interrupted by Ctrl-C."""
     # Times count from the start of the command, the interpreter's own start included.
-    age_s = time.time() - psutil.Process().create_time()
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     started_s = min(started_s, time.monotonic() - age_s)
     config = parse(arguments)
     # After the flags: --help and a wrong flag need none of this.
-    from spreeze.launch import RunFailed, launch
+    from spreeze.launch import launch
+    from spreeze.plan import RunFailed
     from spreeze.screen import Screen
 
     console = Console(stderr=True, highlight=False)
@@ -51,14 +53,17 @@ def parse(arguments: list[str]) -> Config:
     else:
         run = find_run(resumed, Path(_given(arguments, "--runs") or "runs"))
         stored = config_from_json(run.read("config")["config"])
-        if ":" in stored.env:
-            # A config file must not be able to name code that is then imported.
-            if not arguments or arguments[0] != stored.env:
-                raise UsageError(
-                    [f"run {run.path.name} trained {stored.env}, which is code of yours. "
-                     f"Name it again: spreeze train {stored.env} --resume {resumed}"]
-                )
-        defaults = dataclasses.replace(stored, resume=str(run.path), name=None, time=None, steps=None, target=None)
+        # A config file must not be able to name code that is then imported.
+        if ":" in stored.env and arguments[:1] != [stored.env]:
+            raise UsageError(
+                [
+                    f"run {run.path.name} trained {stored.env}, which is code of yours. "
+                    f"Name it again: spreeze train {stored.env} --resume {resumed}"
+                ]
+            )
+        defaults = dataclasses.replace(
+            stored, resume=str(run.path), name=None, time=None, steps=None, target=None
+        )
         arguments = _without(arguments, "--resume")
     config: Config = tyro.cli(Config, args=arguments, default=defaults, prog="spreeze train")
     return config

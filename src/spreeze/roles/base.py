@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from spreeze.config import Config
+from spreeze.config import Config, settled
 from spreeze.envs import EnvTarget
 from spreeze.metrics import Recorder
 from spreeze.rundir import RunDir
@@ -106,8 +106,7 @@ def join(
     job: Job, arena: Arena, now: Callable[[], float], idle: Callable[[float], None]
 ) -> Context:
     """The context of a job whose run has its wires in `arena`."""
-    block = job.config.sampler.envs_per_process
-    assert isinstance(block, int)
+    block = settled(job.config.sampler.envs_per_process)
     return Context(
         job=job,
         experience=Experience(arena, block),
@@ -117,6 +116,14 @@ def join(
         idle=idle,
         recorder=Recorder(RunDir(job.run_path).metrics / f"{job.name}.jsonl"),
     )
+
+
+NO_LIMIT = 2**62
+
+
+def allowed_steps(warmup_rows: int, updates: int, fewest: float) -> int:
+    """Env steps at which there are just `fewest` updates per step; the warm-up does not count."""
+    return int(warmup_rows + updates / fewest) if fewest > 0 else NO_LIMIT
 
 
 def start(context: Context) -> Iterator[None]:

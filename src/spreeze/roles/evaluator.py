@@ -11,21 +11,21 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.checkpoint import name_checkpoint, save_checkpoint
+from spreeze.checkpoint import try_to_save
+from spreeze.config import settled
 from spreeze.envs import make_stepper, play_episodes
 from spreeze.policy import Policy
 from spreeze.roles.base import Context
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
-SHARE = 0.1
 
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
     config, words = ctx.config, ctx.words
     stepper = make_stepper(ctx.job.env, config.evaluator.episodes)
-    policy = Policy(ctx.spec, config.hyper.hidden)
+    policy = Policy(ctx.spec, settled(config.hyper.hidden))
     spare = policy.vector.copy()
     seeds = np.random.default_rng(ctx.seed()[0])
     stamp, next_s = Stamp(), 0.0
@@ -49,9 +49,9 @@ def run(ctx: Context) -> Iterator[None]:
                 int(seeds.integers(2**31)),
             )
             _report(ctx, policy, stamp, np.array(results))
-            every = config.evaluator.every_s
             spent_s = ctx.now() - began_s
-            next_s = began_s + (spent_s / SHARE if every == "auto" else float(every))
+            rest_s = spent_s / settled(config.evaluator.share)
+            next_s = began_s + max(config.evaluator.every_s, rest_s)
     finally:
         stepper.close()
 
@@ -93,7 +93,6 @@ def _keep_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
         "env_steps": stamp.env_steps,
         "mean_reward": mean,
     }
-    path = save_checkpoint(
-        ctx.run.checkpoints, stamp.updates, {"policy": policy.named()}, {"config": config}
-    )
-    name_checkpoint(path, "best")
+    tensors, data = {"policy": policy.named()}, {"config": config}
+    if not try_to_save(ctx.run.checkpoints, stamp.updates, tensors, data, "best"):
+        ctx.words["saves_failed"] += 1

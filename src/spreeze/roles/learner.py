@@ -12,72 +12,68 @@ import numpy as np
 import torch
 
 from spreeze.algos import ALGORITHMS
-from spreeze.checkpoint import name_checkpoint, prune_checkpoints, save_checkpoint
+from spreeze.checkpoint import prune_checkpoints, try_to_save
+from spreeze.config import settled
 from spreeze.policy import Policy
 from spreeze.replay import Replay
-from spreeze.roles.base import Context
+from spreeze.roles.base import Context, allowed_steps
 from spreeze.updates import State, Updater, init_state
 from spreeze.wires.experience import LaneReader
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
 DRAIN_ROWS = 4096
+LAG_SMOOTHING = 0.05
 
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is: take what came, a few updates, publish."""
-    config, words, control = ctx.config, ctx.words, ctx.control
-    learner, hyper = config.learner, config.hyper
-    assert isinstance(learner.threads, int) and isinstance(learner.batch_size, int)
-    assert isinstance(config.replay.capacity, int) and isinstance(learner.warmup_rows, int)
-    assert isinstance(learner.updates_per_publish, int) and isinstance(learner.ratio_bounds, tuple)
-    assert isinstance(hyper.lr, float) and isinstance(hyper.tau, float)
-    torch.set_num_threads(learner.threads)
+    config, words = ctx.config, ctx.words
+    torch.set_num_threads(settled(config.learner.threads))
+    # Dead units decay into denormal numbers, which a CPU computes a hundred times slower.
+    torch.set_flush_denormal(True)
     torch.manual_seed(ctx.seed()[0])
     device = torch.device(config.device)
-    algorithm = ALGORITHMS[config.algo].build(hyper, ctx.spec)
-    replay = Replay(ctx.layout, config.replay.capacity, device)
+    algorithm = ALGORITHMS[config.algo].build(config.hyper, ctx.spec)
+    replay = Replay(ctx.layout, settled(config.replay.capacity), device)
     state = init_state(algorithm, ctx.seed()[0], device)
     if config.resume is not None:
-        _restore(ctx, state)
-    updater = Updater(algorithm, replay, state, learner.batch_size, hyper.lr, hyper.tau)
+        _restore(config.resume, state)
+    batch_size, lr, tau = config.learner.batch_size, config.hyper.lr, config.hyper.tau
+    updater = Updater(algorithm, replay, state, settled(batch_size), settled(lr), settled(tau))
     intake = Intake(ctx.experience.readers(), ctx.layout.dtype)
-    policy = Policy(ctx.spec, hyper.hidden)
-    low, high = learner.ratio_bounds
-    updates = first = int(state["updates"])
+    policy = Policy(ctx.spec, settled(config.hyper.hidden))
+    warmup, chunk = settled(config.learner.warmup_rows), settled(config.learner.updates_per_publish)
+    fewest, most = settled(config.learner.ratio_bounds)
+    updates = int(state["updates"])
     logged_s = saved_s = ctx.now()
-    words["updates"], words["ready"] = updates, 1
     # The samplers act with the very first networks rather than wait for updated ones.
-    _publish(ctx, state, policy, algorithm.policy_size, updates)
+    _publish(ctx, state, policy, updates)
+    words["ready"] = 1
     try:
         while True:
-            lag = intake.into(replay, ctx.weights.version)
-            env_steps = control.env_steps
+            intake.into(replay, ctx.weights.version)
             words["replay_rows"], words["rows_lost"] = replay.num_rows, intake.num_lost
-            # The ratio is counted from the first row that learning could start with.
-            steps = max(env_steps - learner.warmup_rows, 0)
-            done = updates - first
-            words["hold"] = done < low * steps - learner.updates_per_publish
-            if replay.num_rows < learner.warmup_rows or done >= high * steps:
-                ctx.wait(WAIT_S)
-            else:
-                if done == 0:
+            words["policy_lag"] = intake.lag
+            warm = replay.num_rows >= warmup
+            words["allowed_steps"] = allowed_steps(warmup, updates + chunk, fewest if warm else 0)
+            if warm and updates < most * max(ctx.control.env_steps - warmup, 0):
+                if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
-                updater.run(learner.updates_per_publish)
-                updates += learner.updates_per_publish
+                updater.run(chunk)
+                updates += chunk
                 words["updates"] = updates
-                _publish(ctx, state, policy, algorithm.policy_size, updates)
-            if lag is not None:
-                words["policy_lag"] += 0.05 * (lag - words["policy_lag"])
-            if done and ctx.now() - logged_s >= LOG_EVERY_S:
+                _publish(ctx, state, policy, updates)
+            else:
+                ctx.wait(WAIT_S)
+            if words["first_update_s"] > 0 and ctx.now() - logged_s >= LOG_EVERY_S:
                 logged_s = ctx.now()
-                _log(ctx, updater, updates / max(env_steps, 1))
-            if done and ctx.now() - saved_s >= config.checkpoint.every_s:
+                _log(ctx, updater)
+            if ctx.now() - saved_s >= config.checkpoint.every_s:
                 saved_s = ctx.now()
                 _save(ctx, state, policy, updates)
             yield
     finally:
-        _publish(ctx, state, policy, algorithm.policy_size, updates)
         _save(ctx, state, policy, updates)
 
 
@@ -88,15 +84,16 @@ class Intake:
         """Read these lanes."""
         self._lanes = lanes
         self._buffer = np.zeros(DRAIN_ROWS, dtype)
+        self.lag = 0.0
+        """How many versions old the newest actions are, smoothed."""
 
     @property
     def num_lost(self) -> int:
         """Rows that were overwritten before they could be read."""
         return sum(lane.num_lost for lane in self._lanes)
 
-    def into(self, replay: Replay, version: int) -> float | None:
-        """Move what is new to the replay; returns how many versions old its actions are, on average."""
-        lags, num_rows = 0.0, 0
+    def into(self, replay: Replay, version: int) -> None:
+        """Move what is new to the replay."""
         for lane in self._lanes:
             # What was there when we came, and not what is written meanwhile: updates must go on.
             waiting = lane.num_waiting
@@ -105,30 +102,28 @@ class Intake:
                 waiting -= DRAIN_ROWS
                 if len(rows):
                     replay.insert(rows)
-                    lags += float((version - rows["version"].astype(np.int64)).sum())
-                    num_rows += len(rows)
-        return lags / num_rows if num_rows else None
+                    behind = version - float(rows["version"].mean())
+                    self.lag += LAG_SMOOTHING * (behind - self.lag)
 
 
-def _publish(ctx: Context, state: State, policy: Policy, size: int, updates: int) -> None:
-    policy.vector[:] = state["actor"][:size].cpu().numpy()
+def _publish(ctx: Context, state: State, policy: Policy, updates: int) -> None:
+    policy.vector[:] = state["actor"][: policy.vector.size].cpu().numpy()
     # Samplers stay on the last good policy if the newest one is broken.
     if np.isfinite(policy.vector.sum()):
         ctx.weights.publish(policy.vector, updates, ctx.control.env_steps)
 
 
-def _log(ctx: Context, updater: Updater, ratio: float) -> None:
+def _log(ctx: Context, updater: Updater) -> None:
     words = ctx.words
-    metrics = updater.metrics()
-    words["critic_loss"] = metrics["critic_loss"]
+    env_steps, updates = ctx.control.env_steps, int(words["updates"])
     ctx.recorder.record(
         time_s=ctx.now(),
-        env_steps=ctx.control.env_steps,
-        updates=int(words["updates"]),
-        **{f"train/{name}": value for name, value in metrics.items()},
+        env_steps=env_steps,
+        updates=updates,
+        **{f"train/{name}": value for name, value in updater.metrics().items()},
         **{
-            "train/n_updates": int(words["updates"]),
-            "perf/updates_per_step": ratio,
+            "train/n_updates": updates,
+            "perf/updates_per_step": updates / max(env_steps, 1),
             "async/policy_lag": float(words["policy_lag"]),
             "replay/rows": int(words["replay_rows"]),
             "replay/lost": int(words["rows_lost"]),
@@ -146,14 +141,15 @@ def _save(ctx: Context, state: State, policy: Policy, updates: int) -> None:
     }
     train = {name: tensor.cpu().numpy() for name, tensor in state.items()}
     tensors = {"policy": policy.named(), "train": train}
-    name_checkpoint(save_checkpoint(folder, updates, tensors, {"config": config}), "last")
-    prune_checkpoints(folder, ctx.config.checkpoint.keep)
+    if try_to_save(folder, updates, tensors, {"config": config}, "last"):
+        prune_checkpoints(folder, ctx.config.checkpoint.keep)
+    else:
+        ctx.words["saves_failed"] += 1
 
 
-def _restore(ctx: Context, state: State) -> None:
+def _restore(run: str, state: State) -> None:
+    """Networks, optimiser and counters from a run's last checkpoint; the replay fills anew."""
     from safetensors.torch import load_file
 
-    assert ctx.config.resume is not None
-    path = f"{ctx.config.resume}/checkpoints/last/train.safetensors"
-    for name, tensor in load_file(path).items():
+    for name, tensor in load_file(f"{run}/checkpoints/last/train.safetensors").items():
         state[name].copy_(tensor)

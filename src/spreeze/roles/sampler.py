@@ -10,26 +10,33 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from spreeze.config import settled
 from spreeze.envs import make_group
 from spreeze.policy import Policy
-from spreeze.roles.base import Context
+from spreeze.roles.base import Context, allowed_steps
 
-HOLD_S = 0.002
+HOLD_S = 0.005
 LOG_EVERY_S = 2.0
+FIRST_UPDATES = 32
 
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all environments of this process."""
     config, words = ctx.config, ctx.words
-    num_envs, num_samplers = config.sampler.envs_per_process, config.sampler.processes
-    assert isinstance(num_envs, int) and isinstance(num_samplers, int)
+    num_envs, num_samplers = (
+        settled(config.sampler.envs_per_process),
+        settled(config.sampler.processes),
+    )
     env_seed, policy_seed = ctx.seed(2)
     group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.gamma, config.hyper.n_step)
-    policy = Policy(ctx.spec, config.hyper.hidden)
+    policy = Policy(ctx.spec, settled(config.hyper.hidden))
     policy.seed(policy_seed)
     spare = policy.vector.copy()
     lane = ctx.experience.writer(ctx.job.index)
     random_steps = -(-config.sampler.random_steps // num_samplers)
+    learner, active = config.learner, ctx.control.supervisor
+    fewest, _ = settled(learner.ratio_bounds)
+    first_share = allowed_steps(settled(learner.warmup_rows), FIRST_UPDATES, fewest)
     returns: deque[tuple[float, int]] = deque(maxlen=100)
     logged_s = ctx.now()
     version = 0
@@ -38,7 +45,9 @@ def run(ctx: Context) -> Iterator[None]:
         group.reset(env_seed % 2**31 + env_steps)
         words["ready"] = 1
         while True:
-            if ctx.control.learner["hold"] or ctx.job.index >= ctx.control.supervisor["active_samplers"]:
+            # Before the learner is up it has allowed nothing yet; then the first share is enough.
+            allowed = ctx.control.learner["allowed_steps"] or first_share
+            if ctx.control.env_steps > allowed or ctx.job.index >= active["active_samplers"]:
                 ctx.wait(HOLD_S)
                 yield
                 continue
@@ -48,7 +57,11 @@ def run(ctx: Context) -> Iterator[None]:
                 words["version"] = version
             # Random until there is a policy: nobody waits for the first weights.
             explore_randomly = version == 0 or env_steps < random_steps
-            actions = policy.act_randomly(group.num_envs) if explore_randomly else policy.act(group.obs, True)
+            actions = (
+                policy.act_randomly(group.num_envs)
+                if explore_randomly
+                else policy.act(group.obs, True)
+            )
             lane.commit(group.step(actions, policy.scale(actions), version, lane.reserve()))
             env_steps += group.num_envs
             words["env_steps"] = env_steps

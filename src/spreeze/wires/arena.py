@@ -12,6 +12,7 @@ and ARM64 does not; `placement.supports_wires` refuses there.
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Block:
     @property
     def num_bytes(self) -> int:
         """Its size, rounded up so that two blocks never share a cache line."""
-        size = int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        size = math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
         return -(-size // CACHE_LINE) * CACHE_LINE
 
 

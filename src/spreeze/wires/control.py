@@ -3,7 +3,7 @@
 | table      | written by     | words |
 |------------|----------------|-------|
 | supervisor | supervisor     | stop flag, and the live knobs: how many samplers act, batch size |
-| learner    | learner        | progress, replay fill, policy lag, and `hold`: samplers pause while it is set |
+| learner    | learner        | progress, replay fill, policy lag, and how many env steps the samplers may reach |
 | samplers   | sampler i      | progress and the means of its latest episodes |
 | evaluator  | evaluator      | progress and the latest and best evaluation |
 
@@ -26,12 +26,11 @@ SUPERVISOR = [("stop", "<i8"), ("active_samplers", "<i8"), ("batch_size", "<i8")
 LEARNER = [
     *_WORK,
     ("updates", "<i8"),
-    ("env_steps", "<i8"),
+    ("allowed_steps", "<i8"),
     ("rows_lost", "<i8"),
     ("replay_rows", "<i8"),
-    ("hold", "<i8"),
+    ("saves_failed", "<i8"),
     ("policy_lag", "<f8"),
-    ("critic_loss", "<f8"),
     ("first_update_s", "<f8"),
 ]
 SAMPLER = [
@@ -46,6 +45,7 @@ SAMPLER = [
 EVALUATOR = [
     *_WORK,
     ("evaluations", "<i8"),
+    ("saves_failed", "<i8"),
     ("updates", "<i8"),
     ("return_mean", "<f8"),
     ("best_return", "<f8"),

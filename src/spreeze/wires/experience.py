@@ -56,8 +56,7 @@ class LaneWriter:
     def reserve(self) -> Rows:
         """The next `block` slots, to be filled in place."""
         end = self._committed + self._block
-        if end > self._words[RESERVED]:
-            self._words[RESERVED] = end
+        self._words[RESERVED] = max(self._words[RESERVED], end)
         start = self._committed % self._capacity
         return self._rows[start : start + self._block]
 
