@@ -13,15 +13,17 @@ raising: an exploration that returns was complete. Actors must be free of side e
     order   a store ...
     sc      is seen by all at once (sequential consistency)
     tso     waits in its actor's queue, first in, first out; each flush is a choice (x86)
-    pso     the same, but stores to different words may overtake each other (ARM does this too)
+    pso     the same, but stores to different words may overtake each other (ARM does so too)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+
+Actor = Callable[[], Any]
 
 
 class Crash(Exception):
@@ -32,22 +34,21 @@ class Crash(Exception):
     """
 
 
-class Pause(BaseException):
+class _Pause(BaseException):
     """An actor has come to the end of the known answers."""
 
 
-class History:
-    """The answers that an actor has got; `step` is what it does next."""
+class _History:
+    """The answers that an actor has got; `step` is what it does next, once that is known."""
 
     def __init__(self, answers: tuple[Any, ...] = ()) -> None:
-        self.answers = answers
+        self.answers, self._after = answers, dict[Any, _History]()
         self.step: tuple[str, Any, Any] | None = None
-        self._after: dict[Any, History] = {}
 
-    def after(self, answer: Any) -> History:
+    def after(self, answer: Any) -> _History:
         """This history and one more answer; always the same object."""
         if answer not in self._after:
-            self._after[answer] = History((*self.answers, answer))
+            self._after[answer] = _History((*self.answers, answer))
         return self._after[answer]
 
 
@@ -56,7 +57,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.cells: list[Any] = []
-        self._history: History | None = None  # of the actor that is being run
+        self._running: _History | None = None
         self._answers: Iterator[Any] = iter(())
 
     def words(self, count: int) -> Words:
@@ -65,8 +66,8 @@ class Memory:
         return Words(self, range(len(self.cells) - count, len(self.cells)))
 
     def access(self, kind: str, address: int, value: Any = None) -> Any:
-        """One step: returns what is loaded."""
-        if self._history is None:
+        """One step; returns what is loaded."""
+        if self._running is None:
             if kind == "store":
                 self.cells[address] = value
             return self.cells[address]
@@ -74,24 +75,24 @@ class Memory:
             if answer is Crash:
                 raise Crash
             return answer
-        self._history.step = (kind, address, value)  # here starts what is not known yet
+        self._running.step = (kind, address, value)  # here begins what was not known yet
         if kind == "load":
-            raise Pause
-        self._history = self._history.after(None)  # nobody answers a store: just go on
+            raise _Pause
+        self._running = self._running.after(None)  # a store is not answered: just go on
 
-    def next_step(self, actor: Callable[[], Any], history: History) -> tuple[str, Any, Any]:
-        """("load", address, None), ("store", address, value) or ("done", outcome, None)."""
+    def next_step(self, actor: Actor, history: _History) -> tuple[str, Any, Any]:
+        """("load", address, None), ("store", address, value) or ("done", None, outcome)."""
         if history.step is None:
-            self._history, self._answers = history, iter(history.answers)
+            self._running, self._answers, outcome = history, iter(history.answers), None
             try:
                 outcome = actor()
-                self._history.step = ("done", outcome, None)
+                self._running.step = ("done", None, outcome)
             except Crash:
-                self._history.step = ("done", None, None)
-            except Pause:
+                self._running.step = ("done", None, None)
+            except _Pause:
                 pass
             finally:
-                self._history = None
+                self._running = None
         assert history.step is not None
         return history.step
 
@@ -112,16 +113,25 @@ class Words:
         return np.array(list(self), dtype)
 
 
-class Rows(list[Words]):
+class Rows:
     """Stands for an array of rows: a slice is a view, assignment copies word by word."""
 
-    def __getitem__(self, key: Any) -> Any:
-        return Rows(super().__getitem__(key)) if isinstance(key, slice) else super().__getitem__(key)
+    def __init__(self, rows: list[Words]) -> None:
+        self._rows = rows
 
-    def __setitem__(self, key: Any, values: Iterable[Any]) -> None:
-        rows, values = (self[key], values) if isinstance(key, slice) else ([self[key]], [values])
-        for row, new in zip(rows, values, strict=True):
-            for index, value in enumerate(new):
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return map(tuple, self._rows)
+
+    def __getitem__(self, key: Any) -> Any:
+        return Rows(self._rows[key]) if isinstance(key, slice) else self._rows[key]
+
+    def __setitem__(self, key: Any, new: Any) -> None:
+        rows, new = (self._rows[key], new) if isinstance(key, slice) else ([self[key]], [new])
+        for row, values in zip(rows, new, strict=True):
+            for index, value in enumerate(values):
                 row[index] = value
 
 
@@ -134,7 +144,7 @@ class Explored(NamedTuple):
 
 def explore(
     memory: Memory,
-    actors: dict[str, Callable[[], Any]],
+    actors: dict[str, Actor],
     check: Callable[[dict[str, Any]], None],
     order: str = "sc",
     crashing: str = "",
@@ -146,18 +156,55 @@ def explore(
     AssertionError, of `check` or of an actor, comes out with its schedule as a note.
     """
     start = tuple(memory.cells)
-    counts: dict[Any, int] = {}
+    schedules: dict[Any, int] = {}
     trail: list[str] = []
 
-    def moves(cells: tuple[Any, ...], parts: tuple[Any, ...]) -> Iterator[tuple[str, Any, Any]]:
+    def moves(cells: Any, parts: Any) -> Iterator[tuple[str, Any]]:
         for i, (name, (history, queue)) in enumerate(zip(actors, parts, strict=True)):
 
-            def become(history: History, queue: tuple[Any, ...]) -> tuple[Any, ...]:
-                return (*parts[:i], (history, queue), *parts[i + 1 :])
-
-            def put(address: int, value: Any) -> tuple[Any, ...]:
-                return (*cells[:address], value, *cells[address + 1 :])
+            def state(history: Any, queue: Any, *stored: Any, i: int = i) -> Any:
+                after = list(cells)
+                for address, value in stored:
+                    after[address] = value
+                return tuple(after), (*parts[:i], (history, queue), *parts[i + 1 :])
 
             kind, at, value = memory.next_step(actors[name], history)
-            ...
-    ...
+            if kind == "load":
+                value = next((v for a, v in reversed(queue) if a == at), cells[at])
+                yield f"{name} loads {at}: {value}", state(history.after(value), queue)
+            if kind == "store" and order == "sc":
+                yield f"{name} stores {at}: {value}", state(history.after(None), queue, (at, value))
+            elif kind == "store":
+                yield f"{name} queues {at}: {value}", state(history.after(None), (*queue, (at, value)))
+            if kind != "done" and name == crashing and Crash not in history.answers:
+                yield f"{name} crashes", state(history.after(Crash), queue)
+            for n, (at, value) in enumerate(queue if order == "pso" else queue[:1]):
+                if all(at != earlier for earlier, _ in queue[:n]):
+                    rest = (*queue[:n], *queue[n + 1 :])
+                    yield f"{name} flushes {at}: {value}", state(history, rest, (at, value))
+
+    def count(state: Any) -> int:
+        if state not in schedules:
+            assert_room = len(schedules) < max_states
+            if not assert_room:
+                raise RuntimeError(f"more than {max_states} states")
+            schedules[state] = 0
+            for label, after in moves(*state):
+                trail.append(label)
+                schedules[state] += count(after)
+                trail.pop()
+            if not schedules[state]:
+                cells, parts = state
+                memory.cells[:] = cells
+                check({n: memory.next_step(actors[n], h)[2] for n, (h, _) in zip(actors, parts)})
+                schedules[state] = 1
+        return schedules[state]
+
+    try:
+        total = count((start, tuple((_History(), ()) for _ in actors)))
+    except AssertionError as error:
+        error.add_note("\n".join(trail))
+        raise
+    finally:
+        memory.cells[:] = start
+    return Explored(len(schedules), total)

@@ -23,63 +23,75 @@ Tensors = Mapping[str, NDArray[Any]]
 
 
 def save_checkpoint(
-    folder: Path, updates: int, tensors: Mapping[str, Tensors], data: Mapping[str, Any]
+    folder: Path, name: str, tensors: Mapping[str, Tensors], data: Mapping[str, Any]
 ) -> Path:
-    """Write `<folder>/<updates>/` with `<name>.safetensors` and `<name>.json` files; returns its path."""
-    path = folder / f"{updates:09d}"
+    """Write `<folder>/<name>/` with `<x>.safetensors` and `<x>.json` files; returns its path."""
+    path = folder / name
+    draft = folder / f".{name}.{os.getpid()}"
     if path.exists():
-        return path  # the same number of updates: the same weights
-    draft = folder / f".{path.name}.{os.getpid()}"
+        return path  # a name says how many updates were done: the same weights are there already
+    shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
-        for name, group in tensors.items():
+        for stem, group in tensors.items():
             whole = {key: np.ascontiguousarray(array) for key, array in group.items()}
-            write_synced(draft / f"{name}.safetensors", to_safetensors(whole))
-        for name, value in data.items():
-            write_synced(draft / f"{name}.json", json.dumps(value, indent=2).encode())
+            write_synced(draft / f"{stem}.safetensors", to_safetensors(whole))
+        for stem, value in data.items():
+            write_synced(draft / f"{stem}.json", json.dumps(value, indent=2).encode())
         _sync_folder(draft)
-        try:
-            draft.rename(path)
-        except OSError:
-            if not path.exists():  # else another role saved the same weights in the meantime
-                raise
+        draft.rename(path)
         _sync_folder(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return path
 
 
-def name_checkpoint(path: Path, name: str) -> None:
+def name_checkpoint(path: Path, link: str) -> None:
     """Let `last` or `best` mean this checkpoint, in one step."""
-    link = path.parent / name
-    draft = path.parent / f".{name}.{os.getpid()}"
+    draft = path.parent / f".{link}.{os.getpid()}"
     draft.unlink(missing_ok=True)
     draft.symlink_to(path.name)
-    draft.replace(link)
+    draft.replace(path.parent / link)
     _sync_folder(path.parent)
 
 
-def prune_checkpoints(folder: Path, keep: int) -> None:
-    """Delete the oldest checkpoints but the newest `keep` and those with a name."""
-    named = {(folder / name).resolve() for name in ("last", "best")}
-    numbered = sorted(path for path in folder.iterdir() if path.name.isdigit())
-    for path in numbered[:-keep]:
+def prune_checkpoints(folder: Path, pattern: str, keep: int) -> None:
+    """Delete the oldest checkpoints that match, but the newest `keep` and those with a name."""
+    named = {(folder / link).resolve() for link in ("last", "best")}
+    for path in sorted(folder.glob(pattern))[:-keep]:
         if path.resolve() not in named:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def try_to_save(
-    folder: Path, updates: int, tensors: Mapping[str, Tensors], data: Mapping[str, Any], name: str
+def save_training(
+    folder: Path, updates: int, tensors: Mapping[str, Tensors], data: Mapping[str, Any], keep: int
 ) -> bool:
-    """Save and name a checkpoint; False, and the cause on standard error, if the disk refuses.
+    """A checkpoint to resume from, `<updates>/`; it becomes `last`. False if the disk refused."""
+    return _try_to_save(folder, f"{updates:09d}", "last", tensors, data, ("[0-9]" * 9, keep))
 
-    A full disk costs a checkpoint, never the run: what was saved before is still whole.
-    """
+
+def save_best(
+    folder: Path, updates: int, tensors: Mapping[str, Tensors], data: Mapping[str, Any]
+) -> bool:
+    """A policy to deploy, `<updates>-best/`; it becomes `best`. False if the disk refused."""
+    return _try_to_save(folder, f"{updates:09d}-best", "best", tensors, data, ("*-best", 1))
+
+
+def _try_to_save(
+    folder: Path,
+    name: str,
+    link: str,
+    tensors: Mapping[str, Tensors],
+    data: Mapping[str, Any],
+    prune: tuple[str, int],
+) -> bool:
+    """A full disk costs a checkpoint, never the run: what was saved before is still whole."""
     try:
-        name_checkpoint(save_checkpoint(folder, updates, tensors, data), name)
+        name_checkpoint(save_checkpoint(folder, name, tensors, data), link)
     except OSError as error:
-        print(f"checkpoint {updates} was not saved: {error}", file=sys.stderr)  # noqa: T201
+        print(f"checkpoint {name} was not saved: {error}", file=sys.stderr)  # noqa: T201
         return False
+    prune_checkpoints(folder, *prune)
     return True
 
 

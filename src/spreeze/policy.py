@@ -34,7 +34,9 @@ class Policy:
             self.layers.append((weight, self.vector[start : start + fan_out]))
             start += fan_out
         self._low = np.array(spec.action_low, np.float32)
-        self._half_range = (np.array(spec.action_high, np.float32) - self._low) / 2
+        self._half_range: Floats = (np.array(spec.action_high, np.float32) - self._low).astype(
+            np.float32
+        ) / np.float32(2)
         self._rng = np.random.default_rng()
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.checkpoint import try_to_save
+from spreeze.checkpoint import save_best
 from spreeze.config import settled
 from spreeze.envs import make_stepper, play_episodes
 from spreeze.policy import Policy
@@ -94,5 +94,5 @@ def _keep_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
         "mean_reward": mean,
     }
     tensors, data = {"policy": policy.named()}, {"config": config}
-    if not try_to_save(ctx.run.checkpoints, stamp.updates, tensors, data, "best"):
+    if not save_best(ctx.run.checkpoints, stamp.updates, tensors, data):
         ctx.words["saves_failed"] += 1

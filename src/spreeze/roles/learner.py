@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from spreeze.algos import ALGORITHMS
-from spreeze.checkpoint import prune_checkpoints, try_to_save
+from spreeze.checkpoint import save_training
 from spreeze.config import settled
 from spreeze.policy import Policy
 from spreeze.replay import Replay
@@ -132,7 +132,6 @@ def _log(ctx: Context, updater: Updater) -> None:
 
 
 def _save(ctx: Context, state: State, policy: Policy, updates: int) -> None:
-    folder = ctx.run.checkpoints
     config = {
         "policy": {"spec": ctx.spec.to_json(), "hidden": policy.hidden},
         "config": ctx.config.to_json(),
@@ -141,9 +140,8 @@ def _save(ctx: Context, state: State, policy: Policy, updates: int) -> None:
     }
     train = {name: tensor.cpu().numpy() for name, tensor in state.items()}
     tensors = {"policy": policy.named(), "train": train}
-    if try_to_save(folder, updates, tensors, {"config": config}, "last"):
-        prune_checkpoints(folder, ctx.config.checkpoint.keep)
-    else:
+    keep = ctx.config.checkpoint.keep
+    if not save_training(ctx.run.checkpoints, updates, tensors, {"config": config}, keep):
         ctx.words["saves_failed"] += 1
 
 

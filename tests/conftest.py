@@ -1,0 +1,36 @@
+"""Fixtures for all tests; around each one a check that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+
+def _leftovers() -> tuple[set[int], set[str], set[str]]:
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    return children, set(os.listdir("/dev/shm")), {thread.name for thread in threading.enumerate()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """No child process, no shared-memory entry, no thread outlives a test."""
+    before = _leftovers()
+    yield
+    deadline = time.monotonic() + 2
+    while (after := _leftovers()) != before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    kinds = ("processes", "shared memory", "threads")
+    left = {kind: now - then for kind, now, then in zip(kinds, after, before, strict=True) if now - then}
+    assert not left, f"left behind: {left}"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> str:
+    """A folder for the runs of one test."""
+    return str(tmp_path / "runs")

@@ -1,0 +1,127 @@
+"""Environments with known answers and known faults, for all tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+
+
+class CountEnv(gym.Env[Any, Any]):
+    """Observation [episode, step, last action]; reward = 100 * episode + step. Every number of a
+    transition can be recomputed from its first observation, so a mix-up cannot hide."""
+
+    def __init__(self, length: int = 5, terminate: bool = True, phase: int = 0) -> None:
+        self.observation_space = Box(-np.inf, np.inf, (3,), np.float64)
+        self.action_space = Box(np.array([-2.0], np.float32), np.array([6.0], np.float32))
+        self.length, self.terminate = length + phase, terminate
+        self.episode = self.step_index = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode += 1
+        self.step_index = 0
+        return np.array([self.episode, 0.0, 0.0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.step_index += 1
+        obs = np.array([self.episode, self.step_index, float(action[0])])
+        over = self.step_index >= self.length
+        reward = 100.0 * self.episode + self.step_index
+        return obs, reward, over and self.terminate, over and not self.terminate, {}
+
+
+class ReachEnv(gym.Env[Any, Any]):
+    """Known answer: reward = -(action - observation / 2)^2, one step; the best return is 0."""
+
+    def __init__(self) -> None:
+        self.observation_space = Box(-1, 1, (1,), np.float32)
+        self.action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.obs = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.obs, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.obs, -float((action[0] - self.obs[0] / 2) ** 2), True, False, {}
+
+
+class FaultEnv(CountEnv):
+    """Does something bad at one step of one life; `fault` says what."""
+
+    def __init__(self, fault: str, at: int = 50) -> None:
+        super().__init__(length=10)
+        self.fault, self.at, self.total = fault, at, 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.total += 1
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.total == self.at:
+            if self.fault == "raise":
+                raise RuntimeError("the arm fell off")
+            if self.fault == "nan":
+                obs = obs * np.nan
+            if self.fault == "print":
+                print("noise on standard output", flush=True)
+            if self.fault == "exit":
+                os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "slow":
+            time.sleep(0.01)
+        return obs, reward, terminated, truncated, info
+
+
+def raising_env() -> gym.Env[Any, Any]:
+    """Works when tried out, raises after a while."""
+    return FaultEnv("raise")
+
+
+def nan_env() -> gym.Env[Any, Any]:
+    """Gives NaN once."""
+    return FaultEnv("nan")
+
+
+def printing_env() -> gym.Env[Any, Any]:
+    """Prints in the middle of a step."""
+    return FaultEnv("print")
+
+
+def killing_env() -> gym.Env[Any, Any]:
+    """Kills its own process, as a crash in native code would."""
+    return FaultEnv("exit", at=400)
+
+
+def broken_env() -> gym.Env[Any, Any]:
+    """Cannot even be made."""
+    raise ValueError("no robot is connected")
+
+
+class SpaceEnv(ReachEnv):
+    """Any spaces one likes, for what must be refused."""
+
+    def __init__(self, obs: gym.Space[Any] | None = None, action: gym.Space[Any] | None = None) -> None:
+        super().__init__()
+        self.observation_space = obs or self.observation_space
+        self.action_space = action or self.action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super(ReachEnv, self).reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.observation_space.sample(), 0.0, True, False, {}
+
+
+def dict_env() -> gym.Env[Any, Any]:
+    """Observations that are no Box."""
+    return SpaceEnv(obs=gym.spaces.Dict({"a": Box(-1, 1, (1,))}))
+
+
+def open_ended_env() -> gym.Env[Any, Any]:
+    """Actions without an upper bound."""
+    return SpaceEnv(action=Box(np.array([-1, 0], np.float32), np.array([1, np.inf], np.float32)))
