@@ -26,7 +26,9 @@ def nothing_left_behind() -> Iterator[None]:
     while (after := _leftovers()) != before and time.monotonic() < deadline:
         time.sleep(0.02)
     kinds = ("processes", "shared memory", "threads")
-    left = {kind: now - then for kind, now, then in zip(kinds, after, before, strict=True) if now - then}
+    left = {
+        kind: now - then for kind, now, then in zip(kinds, after, before, strict=True) if now - then
+    }
     assert not left, f"left behind: {left}"
 
 

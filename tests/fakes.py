@@ -16,11 +16,11 @@ class CountEnv(gym.Env[Any, Any]):
     """Observation [episode, step, last action]; reward = 100 * episode + step. Every number of a
     transition can be recomputed from its first observation, so a mix-up cannot hide."""
 
-    def __init__(self, length: int = 5, terminate: bool = True, phase: int = 0) -> None:
+    def __init__(self, length: int = 5, terminate: bool = True, first_episode: int = 0) -> None:
         self.observation_space = Box(-np.inf, np.inf, (3,), np.float64)
         self.action_space = Box(np.array([-2.0], np.float32), np.array([6.0], np.float32))
-        self.length, self.terminate = length + phase, terminate
-        self.episode = self.step_index = 0
+        self.length, self.terminate = length, terminate
+        self.episode, self.step_index = first_episode, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -96,6 +96,11 @@ def killing_env() -> gym.Env[Any, Any]:
     return FaultEnv("exit", at=400)
 
 
+def slow_env() -> gym.Env[Any, Any]:
+    """Takes ten milliseconds a step, as a real robot may."""
+    return FaultEnv("slow")
+
+
 def broken_env() -> gym.Env[Any, Any]:
     """Cannot even be made."""
     raise ValueError("no robot is connected")
@@ -104,7 +109,9 @@ def broken_env() -> gym.Env[Any, Any]:
 class SpaceEnv(ReachEnv):
     """Any spaces one likes, for what must be refused."""
 
-    def __init__(self, obs: gym.Space[Any] | None = None, action: gym.Space[Any] | None = None) -> None:
+    def __init__(
+        self, obs: gym.Space[Any] | None = None, action: gym.Space[Any] | None = None
+    ) -> None:
         super().__init__()
         self.observation_space = obs or self.observation_space
         self.action_space = action or self.action_space

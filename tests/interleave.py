@@ -1,210 +1,156 @@
 """Every interleaving of a few actors over shared memory, by exhaustive search.
 
-An actor is a plain function that runs product code over the fake arrays of a `Memory`. Each load
-and store of a single word is a step. Between two steps an actor is deterministic: its next step
-follows from the answers that its steps so far have got, its *history*. So no threads are needed:
-to learn the next step, the actor is run from its start with the known answers and stopped where
-they end. Histories form a tree, so that each step is learned only once.
+An actor is a function without side effects that runs product code over the fake arrays of a
+`Memory`; each load and store of one word is a step. Its next step follows from its log, the
+answers that its steps so far have got. So no threads are needed: to learn the next step, the
+actor is run from its start with the known answers and stopped where they end.
 
-A state is then the memory, and a history and a queue of stores per actor. The search visits each
-reachable state once and counts the schedules that lead through it. It stops early only by
-raising: an exploration that returns was complete. Actors must be free of side effects.
+A state is the memory, and a log and a queue of stores per actor. The search visits each reachable
+state once and counts the schedules through it. It stops early only by raising: an exploration
+that returns was complete. The order says when a store is seen by the other actors:
 
-    order   a store ...
-    sc      is seen by all at once (sequential consistency)
-    tso     waits in its actor's queue, first in, first out; each flush is a choice (x86)
-    pso     the same, but stores to different words may overtake each other (ARM does so too)
+    sc     at once (sequential consistency)
+    tso    it waits in its actor's queue, first in, first out; each flush is a choice (x86)
+    pso    the same, but stores to different words may overtake each other (ARM does so too)
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import functools
+from collections import UserList
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-Actor = Callable[[], Any]
+MAX_STATES = 500_000
+Actors = Mapping[str, Callable[[], Any]]
+Check = Callable[[dict[str, Any]], None]
 
 
 class Crash(Exception):
-    """Hits the crashing actor once, in place of any one of its steps.
-
-    The actor may catch it and go on as its own successor. Its queue stays: what a dead process
-    has stored still arrives, and in order.
-    """
+    """Hits the crashing actor in place of a step, to be caught there; its queue still arrives."""
 
 
 class _Pause(BaseException):
-    """An actor has come to the end of the known answers."""
+    """An actor has come to the end of its log; this is its next step."""
 
 
-class _History:
-    """The answers that an actor has got; `step` is what it does next, once that is known."""
-
-    def __init__(self, answers: tuple[Any, ...] = ()) -> None:
-        self.answers, self._after = answers, dict[Any, _History]()
-        self.step: tuple[str, Any, Any] | None = None
-
-    def after(self, answer: Any) -> _History:
-        """This history and one more answer; always the same object."""
-        if answer not in self._after:
-            self._after[answer] = _History((*self.answers, answer))
-        return self._after[answer]
-
-
+@dataclass
 class Memory:
-    """Shared words, handed out as fake arrays. Outside of an exploration they are plain memory."""
+    """Shared words, handed out as fake arrays; plain memory while no actor is being run."""
 
-    def __init__(self) -> None:
-        self.cells: list[Any] = []
-        self._running: _History | None = None
-        self._answers: Iterator[Any] = iter(())
+    cells: list[Any] = field(default_factory=list)
+    log: Iterator[Any] | None = None  # what is left of the log of the running actor
 
-    def words(self, count: int) -> Words:
+    def words(self, count: int) -> "Words":
         """A line of words, all 0."""
         self.cells += [0] * count
         return Words(self, range(len(self.cells) - count, len(self.cells)))
 
-    def access(self, kind: str, address: int, value: Any = None) -> Any:
+    def access(self, kind: str, at: int, value: Any = None) -> Any:
         """One step; returns what is loaded."""
-        if self._running is None:
-            if kind == "store":
-                self.cells[address] = value
-            return self.cells[address]
-        for answer in self._answers:
-            if answer is Crash:
-                raise Crash
-            return answer
-        self._running.step = (kind, address, value)  # here begins what was not known yet
-        if kind == "load":
-            raise _Pause
-        self._running = self._running.after(None)  # a store is not answered: just go on
-
-    def next_step(self, actor: Actor, history: _History) -> tuple[str, Any, Any]:
-        """("load", address, None), ("store", address, value) or ("done", None, outcome)."""
-        if history.step is None:
-            self._running, self._answers, outcome = history, iter(history.answers), None
-            try:
-                outcome = actor()
-                self._running.step = ("done", None, outcome)
-            except Crash:
-                self._running.step = ("done", None, None)
-            except _Pause:
-                pass
-            finally:
-                self._running = None
-        assert history.step is not None
-        return history.step
+        if self.log is None:
+            self.cells[at] = value if kind == "store" else self.cells[at]
+            return self.cells[at]
+        answer = next(self.log, _Pause(kind, at, value))
+        if answer is Crash or isinstance(answer, _Pause):
+            raise answer
+        return answer
 
 
+@dataclass
 class Words:
     """Stands for an array of words."""
 
-    def __init__(self, memory: Memory, addresses: range) -> None:
-        self._memory, self._addresses = memory, addresses
+    memory: Memory
+    addresses: range
 
     def __getitem__(self, index: int) -> Any:
-        return self._memory.access("load", self._addresses[index])
+        return self.memory.access("load", self.addresses[index])
 
     def __setitem__(self, index: int, value: Any) -> None:
-        self._memory.access("store", self._addresses[index], value)
+        self.memory.access("store", self.addresses[index], value)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(list(self), dtype)
+        return np.array([self[i] for i in range(len(self.addresses))], dtype)
 
 
-class Rows:
-    """Stands for an array of rows: a slice is a view, assignment copies word by word."""
-
-    def __init__(self, rows: list[Words]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
+class Rows(UserList[Any]):
+    """Stands for an array of rows: a slice is a view, to copy from it or to it is word by word."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return map(tuple, self._rows)
-
-    def __getitem__(self, key: Any) -> Any:
-        return Rows(self._rows[key]) if isinstance(key, slice) else self._rows[key]
+        return map(tuple, self.data)
 
     def __setitem__(self, key: Any, new: Any) -> None:
-        rows, new = (self._rows[key], new) if isinstance(key, slice) else ([self[key]], [new])
+        rows, new = (self.data[key], new) if isinstance(key, slice) else ([self[key]], [new])
         for row, values in zip(rows, new, strict=True):
             for index, value in enumerate(values):
                 row[index] = value
 
 
-class Explored(NamedTuple):
-    """The size of a complete exploration."""
-
-    states: int
-    schedules: int
-
-
 def explore(
-    memory: Memory,
-    actors: dict[str, Actor],
-    check: Callable[[dict[str, Any]], None],
-    order: str = "sc",
-    crashing: str = "",
-    max_states: int = 500_000,
-) -> Explored:
-    """Run the actors in every possible order, with a crash of `crashing` at every possible point.
+    memory: Memory, actors: Actors, check: Check, order: str = "sc", crashing: str = ""
+) -> tuple[int, int]:
+    """Run the actors in every order; the one called `crashing` also with a crash at every point.
 
-    At each end `check` gets what the actors returned, and finds `memory` as they left it. An
-    AssertionError, of `check` or of an actor, comes out with its schedule as a note.
+    At each end `check` gets what the actors returned, and finds `memory` as they left it. Returns
+    the number of schedules, and of states; an AssertionError brings its schedule as a note.
     """
-    start = tuple(memory.cells)
-    schedules: dict[Any, int] = {}
     trail: list[str] = []
 
-    def moves(cells: Any, parts: Any) -> Iterator[tuple[str, Any]]:
-        for i, (name, (history, queue)) in enumerate(zip(actors, parts, strict=True)):
+    @functools.cache
+    def next_step(name: str, log: tuple[Any, ...]) -> tuple[Any, ...]:
+        memory.log = iter(log)
+        try:
+            return "done", None, actors[name]()
+        except _Pause as step:
+            return step.args
+        finally:
+            memory.log = None
 
-            def state(history: Any, queue: Any, *stored: Any, i: int = i) -> Any:
-                after = list(cells)
-                for address, value in stored:
-                    after[address] = value
-                return tuple(after), (*parts[:i], (history, queue), *parts[i + 1 :])
+    def put(cells: Any, at: int, value: Any) -> tuple[Any, ...]:
+        return (*cells[:at], value, *cells[at + 1 :])
 
-            kind, at, value = memory.next_step(actors[name], history)
-            if kind == "load":
-                value = next((v for a, v in reversed(queue) if a == at), cells[at])
-                yield f"{name} loads {at}: {value}", state(history.after(value), queue)
-            if kind == "store" and order == "sc":
-                yield f"{name} stores {at}: {value}", state(history.after(None), queue, (at, value))
-            elif kind == "store":
-                yield f"{name} queues {at}: {value}", state(history.after(None), (*queue, (at, value)))
-            if kind != "done" and name == crashing and Crash not in history.answers:
-                yield f"{name} crashes", state(history.after(Crash), queue)
-            for n, (at, value) in enumerate(queue if order == "pso" else queue[:1]):
-                if all(at != earlier for earlier, _ in queue[:n]):
-                    rest = (*queue[:n], *queue[n + 1 :])
-                    yield f"{name} flushes {at}: {value}", state(history, rest, (at, value))
+    def moves(cells: Any, name: str, log: Any, queue: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+        """What an actor can do: in words, and the memory and its own log and queue afterwards."""
+        kind, at, value = next_step(name, log)
+        if kind == "load":
+            value = next((v for a, v in reversed(queue) if a == at), cells[at])
+            yield f"loads {value} from {at}", cells, (*log, value), queue
+        elif kind == "store" and order == "sc":
+            yield f"stores {value} to {at}", put(cells, at, value), (*log, None), queue
+        elif kind == "store":
+            yield f"queues {value} for {at}", cells, (*log, None), (*queue, (at, value))
+        if kind != "done" and name == crashing and Crash not in log:
+            yield "crashes", cells, (*log, Crash), queue
+        for n, (at, value) in enumerate(queue if order == "pso" else queue[:1]):
+            if all(at != earlier for earlier, _ in queue[:n]):
+                yield (
+                    f"flushes {value} to {at}",
+                    put(cells, at, value),
+                    log,
+                    queue[:n] + queue[n + 1 :],
+                )
 
-    def count(state: Any) -> int:
-        if state not in schedules:
-            assert_room = len(schedules) < max_states
-            if not assert_room:
-                raise RuntimeError(f"more than {max_states} states")
-            schedules[state] = 0
-            for label, after in moves(*state):
-                trail.append(label)
-                schedules[state] += count(after)
+    @functools.cache
+    def count(cells: Any, parts: Any) -> int:
+        """Schedules from this state to an end."""
+        __tracebackhide__ = True  # pytest's: the trail says it better
+        if count.cache_info().currsize >= MAX_STATES:
+            raise RuntimeError(f"this exploration has more than {MAX_STATES} states")
+        total = 0
+        for i, name in enumerate(actors):
+            for text, after, *part in moves(cells, name, *parts[i]):
+                trail.append(f"{name} {text}")
+                total += count(after, (*parts[:i], tuple(part), *parts[i + 1 :]))
                 trail.pop()
-            if not schedules[state]:
-                cells, parts = state
-                memory.cells[:] = cells
-                check({n: memory.next_step(actors[n], h)[2] for n, (h, _) in zip(actors, parts)})
-                schedules[state] = 1
-        return schedules[state]
+        if total == 0:
+            memory.cells[:] = cells
+            check({a: next_step(a, log)[2] for a, (log, _) in zip(actors, parts, strict=True)})
+        return max(total, 1)
 
     try:
-        total = count((start, tuple((_History(), ()) for _ in actors)))
-    except AssertionError as error:
-        error.add_note("\n".join(trail))
+        return count(tuple(memory.cells), (((), ()),) * len(actors)), count.cache_info().currsize
+    except AssertionError as violation:
+        violation.add_note("\n".join(trail))
         raise
-    finally:
-        memory.cells[:] = start
-    return Explored(len(schedules), total)

@@ -34,7 +34,7 @@ def save_checkpoint(
     draft.mkdir(parents=True)
     try:
         for stem, group in tensors.items():
-            whole = {key: np.ascontiguousarray(array) for key, array in group.items()}
+            whole = {key: np.array(array, order="C") for key, array in group.items()}
             write_synced(draft / f"{stem}.safetensors", to_safetensors(whole))
         for stem, value in data.items():
             write_synced(draft / f"{stem}.json", json.dumps(value, indent=2).encode())

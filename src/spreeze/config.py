@@ -135,9 +135,19 @@ class Config:
 
 SECTIONS = ("sampler", "replay", "learner", "evaluator", "checkpoint", "hyper")
 
-# Presets are values: knobs by their command-line name. Named after the environment, so that
-# `spreeze train Pendulum-v1` finds its own.
-PRESETS: dict[str, dict[str, Any]] = {}
+# Presets are values: knobs by their command-line name. One that is named after an environment is
+# taken for it without being asked for.
+PRESETS: dict[str, dict[str, Any]] = {
+    "sb3": {  # what Stable-Baselines3's SAC does: for comparisons, not for speed
+        "learner.batch_size": 256,
+        "learner.updates_per_step": 1.0,
+        "learner.warmup_rows": 100,
+        "sampler.random_steps": 100,
+        "algo.hidden": (256, 256),
+        "algo.lr": 3e-4,
+        "algo.tau": 0.005,
+    },
+}
 
 
 def parse_duration(text: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import signal
 import threading
@@ -55,12 +56,12 @@ def launch(config: Config, env: EnvTarget, show: Show, started_s: float | None =
         problems.append(f"{reason}. Use --serial.")
     if not config.env:
         raise UsageError(problems)
-    interrupts = Interrupts()
+    interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes()
     try:
+        spec = describe_env(env, config.env, processes, problems)
+        plan = make_plan(config, spec, look_around())
         with interrupts.installed():
-            spec = describe_env(env, config.env, processes, problems)
-            plan = make_plan(config, spec, look_around())
             supervisor = Supervisor(plan, env, create_run(plan), started_s, show, interrupts)
             return supervisor.run(processes)
     finally:
@@ -71,15 +72,18 @@ def launch(config: Config, env: EnvTarget, show: Show, started_s: float | None =
 class Interrupts:
     """Ctrl-C and SIGTERM: the first asks for a clean stop, a second Ctrl-C ends the run at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, serial: bool) -> None:
         """Nothing was asked yet."""
+        self.serial = serial
         self.signal: int | None = None
+        self.urgent = False
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal."""
-        if self.signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.signal = number
+        """Take a signal. Raises nothing: an exception could come in the middle of anything."""
+        self.urgent = self.signal is not None and number == signal.SIGINT
+        self.signal = self.signal or number
+        if self.urgent and self.serial:
+            raise KeyboardInterrupt  # the one process may be stuck inside the environment
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -114,6 +118,9 @@ class Supervisor:
         self.control = Control(self.arena)
         self.control.supervisor["active_samplers"] = config.sampler.processes
         self.control.supervisor["batch_size"] = config.learner.batch_size
+        if config.resume is not None:  # go on counting where that run stopped
+            last = Path(config.resume) / "checkpoints" / "last" / "config.json"
+            self.control.samplers["env_steps"][0] = json.loads(last.read_text())["env_steps"]
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
@@ -148,7 +155,7 @@ class Supervisor:
                 elif rounds:
                     next(rounds)
                 self._tick()
-        except KeyboardInterrupt:  # a second Ctrl-C, before the stop began
+        except KeyboardInterrupt:  # a second Ctrl-C in serial mode
             state, reason = "interrupted", "stopped"
         finally:
             if processes:
@@ -167,7 +174,10 @@ class Supervisor:
 
     def _watch(self, processes: Processes) -> str | None:
         """Wait a moment; restart what was killed; returns why the run has failed, if it has."""
-        for child in processes.poll(TICK_S):
+        ended = processes.poll(TICK_S)
+        if processes.failure is not None:
+            return processes.failure
+        for child in ended:
             if (failure := self._ended(child)) is not None:
                 return failure
         now = time.monotonic()
@@ -231,14 +241,14 @@ class Supervisor:
         """Let every role end its unit of work; kill what takes too long or after another Ctrl-C."""
         self.control.supervisor["stop"] = 1
         children = list(self.children.values())
-        try:
-            processes.wait(children, GRACE_S)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            for child in children:
-                child.kill()
-            processes.wait(children, 2.0)
+        deadline = time.monotonic() + GRACE_S
+        while any(child.exit_code is None for child in children):
+            if self.interrupts.urgent or time.monotonic() > deadline:
+                for child in children:
+                    child.kill()
+            processes.poll(TICK_S)
+            if processes.failure is not None:
+                break
         crashed = [child for child in children if child.report]
         return _crash(crashed[0], self.run_dir.log(crashed[0].name)) if crashed else None
 

@@ -52,7 +52,10 @@ def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]] | None:
     """The next message and its files; None if the other end is gone."""
-    head, fds, _, _ = socket.recv_fds(sock, 8, 8)
+    try:
+        head, fds, _, _ = socket.recv_fds(sock, 8, 8)
+    except ConnectionResetError:
+        return None
     if len(head) < 8:
         return None
     (length,) = struct.unpack("<q", head)

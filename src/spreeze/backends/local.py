@@ -64,6 +64,8 @@ class Processes:
             )
         self._socket = ours
         self._running: dict[int, Child] = {}
+        self.failure: str | None = None
+        """Why no process can run any more: the fork server has ended, and its children with it."""
 
     def start(
         self, name: str, function: str, payload: bytes, output: int, fds: tuple[int, ...] = ()
@@ -76,20 +78,26 @@ class Processes:
             forkserver.send(self._socket, request, (writing, *fds, output))
         finally:
             os.close(writing)
-        while True:
-            kind, pid, code = self._receive()
+        while (message := self._receive()) is not None:
+            kind, pid, code = message
             if kind == "started":
                 child = Child(name, pid, reading)
                 self._running[pid] = child
                 return child
             self._exited(pid, code)
+        os.close(reading)
+        raise RuntimeError(self.failure)
 
     def poll(self, timeout_s: float = 0.0) -> list[Child]:
         """Children that have ended since the last look; waits at most `timeout_s` for one."""
-        ended = []
+        ended: list[Child] = []
         while self._running and select.select([self._socket], [], [], timeout_s)[0]:
-            _, pid, code = self._receive()
-            ended.append(self._exited(pid, code))
+            if (message := self._receive()) is None:
+                return [
+                    *ended,
+                    *(self._exited(pid, -signal.SIGKILL) for pid in list(self._running)),
+                ]
+            ended.append(self._exited(message[1], message[2]))
             timeout_s = 0.0
         return ended
 
@@ -114,12 +122,11 @@ class Processes:
             self._server.kill()
             self._server.wait()
 
-    def _receive(self) -> tuple[str, int, int]:
+    def _receive(self) -> tuple[str, int, int] | None:
         message = forkserver.receive(self._socket)
         if message is None:
-            raise RuntimeError(
-                f"the fork server ended unexpectedly with exit code {self._server.wait()}"
-            )
+            self.failure = f"the fork server of the run has ended with {self._server.wait()}"
+            return None
         kind, pid, code = message[0]
         return kind, pid, code
 

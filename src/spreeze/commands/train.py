@@ -52,6 +52,8 @@ def parse(arguments: list[str]) -> Config:
         )
     else:
         run = find_run(resumed, Path(_given(arguments, "--runs") or "runs"))
+        if not (run.checkpoints / "last" / "train.safetensors").exists():
+            raise UsageError([f"run {run.path} has no checkpoint to resume from."])
         stored = config_from_json(run.read("config")["config"])
         # A config file must not be able to name code that is then imported.
         if ":" in stored.env and arguments[:1] != [stored.env]:

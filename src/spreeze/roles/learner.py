@@ -49,7 +49,7 @@ def run(ctx: Context) -> Iterator[None]:
     logged_s = saved_s = ctx.now()
     # The samplers act with the very first networks rather than wait for updated ones.
     _publish(ctx, state, policy, updates)
-    words["ready"] = 1
+    words["updates"], words["ready"] = updates, 1
     try:
         while True:
             intake.into(replay, ctx.weights.version)

@@ -1,0 +1,221 @@
+"""Processes that are interrupted, killed or raise: what must hold in each of these ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+@contextlib.contextmanager
+def training(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`spreeze train` running in `folder`, as a user starts it; never left behind."""
+    command = [sys.executable, "-m", "spreeze", "train", *arguments, "--name", "r"]
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(TESTS)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """The first true value of a condition; fails the test if there is none in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError, KeyError):
+            if value := condition():
+                return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    return json.loads((folder / "runs" / "r" / f"{name}.json").read_text())  # type: ignore[no-any-return]
+
+
+def learning(folder: Path) -> dict[str, int]:
+    """Wait until updates happen; returns the pids of the roles."""
+    wait_for(lambda: read(folder, "status")["progress"]["updates"] > 50)
+    return read(folder, "status")["pids"]  # type: ignore[no-any-return]
+
+
+def all_gone(pids: dict[str, int]) -> bool:
+    """Whether none of these processes is left (a zombie whose parent is gone is gone)."""
+    alive = [pid for pid in pids.values() if psutil.pid_exists(pid)]
+    return not [pid for pid in alive if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1") as process:
+        pids = learning(tmp_path)
+        assert set(pids) == {"supervisor", "learner-0", "sampler-0", "evaluator-0"}
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=15)
+        assert process.returncode == 130, err
+    assert "stopped as asked" in out
+    summary = read(tmp_path, "summary")
+    assert (summary["state"], summary["reason"]) == ("interrupted", "stopped")
+    assert (tmp_path / "runs" / "r" / "checkpoints" / "last" / "train.safetensors").exists()
+    assert all_gone(pids)
+
+
+def test_ctrl_c_reaches_the_whole_foreground_group_as_in_a_terminal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "spreeze", "train", "Pendulum-v1", "--name", "r"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+    )
+    try:
+        pids = learning(tmp_path)
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=15)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert (tmp_path / "runs" / "r" / "checkpoints" / "last" / "train.safetensors").exists()
+    assert all_gone(pids)
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1") as process:
+        pids = learning(tmp_path)
+        os.kill(pids["learner-0"], signal.SIGSTOP)  # so that the clean stop cannot end by itself
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=5)
+        assert process.returncode == 130
+    assert all_gone(pids)
+
+
+def test_sigterm_is_a_request_to_stop(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1") as process:
+        pids = learning(tmp_path)
+        process.terminate()
+        process.communicate(timeout=15)
+        assert process.returncode == 0
+    assert read(tmp_path, "summary")["reason"] == "stopped"
+    assert all_gone(pids)
+
+
+def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1") as process:
+        pids = learning(tmp_path)
+        family = {str(c.pid): c.pid for c in psutil.Process(process.pid).children(recursive=True)}
+        assert len(family) >= 4, "fork server and roles"
+        process.kill()
+        process.communicate()
+        wait_for(lambda: all_gone(pids | family), 2.0)
+    listed = subprocess.run(
+        [sys.executable, "-m", "spreeze", "runs", "--json", "-"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(listed.stdout)[0]["state"] == "killed"
+
+
+def test_children_die_with_a_killed_fork_server_and_the_run_fails_with_a_cause(
+    tmp_path: Path,
+) -> None:
+    with training(tmp_path, "Pendulum-v1") as process:
+        pids = learning(tmp_path)
+        (server,) = psutil.Process(process.pid).children()
+        server.kill()
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 1
+        assert "fork server" in err
+    assert all_gone(pids)
+    assert read(tmp_path, "summary")["state"] == "failed"
+
+
+@pytest.mark.parametrize("role", ["sampler-0", "evaluator-0"])
+def test_a_killed_role_is_started_again_and_training_goes_on(tmp_path: Path, role: str) -> None:
+    with training(tmp_path, "Pendulum-v1") as process:
+        pids = learning(tmp_path)
+        for _ in range(2):
+            pid = read(tmp_path, "status")["pids"][role]
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda old=pid: read(tmp_path, "status")["pids"][role] != old)  # type: ignore[misc]
+        before = read(tmp_path, "status")["progress"]
+        wait_for(lambda: read(tmp_path, "status")["progress"]["updates"] > before["updates"] + 100)
+        wait_for(
+            lambda: read(tmp_path, "status")["progress"]["env_steps"] > before["env_steps"] + 1000
+        )
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    assert read(tmp_path, "summary")["restarts"] == 2
+    assert all_gone(pids)
+
+
+def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1", "--checkpoint.every-s", "1") as process:
+        pids = learning(tmp_path)
+        last = tmp_path / "runs" / "r" / "checkpoints" / "last"
+        wait_for(last.exists)
+        saved = int(last.resolve().name)
+        os.kill(pids["learner-0"], signal.SIGKILL)
+        wait_for(lambda: read(tmp_path, "status")["pids"]["learner-0"] != pids["learner-0"])
+        wait_for(lambda: read(tmp_path, "status")["progress"]["updates"] > saved + 200)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    assert read(tmp_path, "summary")["restarts"] == 1
+    assert int(last.resolve().name) > saved
+
+
+def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fakes
+    import spreeze
+    from spreeze import launch
+    from spreeze.plan import RunFailed
+
+    monkeypatch.setattr(launch, "RESTART_DELAYS_S", (0.0, 0.05))
+    with pytest.raises(
+        RunFailed, match=r"sampler-0 was ended by signal 9 for the 3th time.*sampler-0\.log"
+    ):
+        spreeze.train(fakes.killing_env, runs=str(tmp_path))
+
+
+def test_an_environment_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
+    with training(tmp_path, "fakes:raising_env") as process:
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert "RuntimeError: the arm fell off" in err
+    assert "fakes.py" in err
+    assert "runs/r/logs/sampler-0.log" in err
+    assert "the arm fell off" in (tmp_path / "runs" / "r" / "logs" / "sampler-0.log").read_text()
+    summary = read(tmp_path, "summary")
+    assert (summary["state"], summary["reason"]) == ("failed", "error")
+
+
+def test_an_environment_that_cannot_be_made_shows_its_own_traceback(tmp_path: Path) -> None:
+    with training(tmp_path, "fakes:broken_env") as process:
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert "ValueError: no robot is connected" in err
+    assert "fakes.py" in err
+    assert not (tmp_path / "runs").exists()

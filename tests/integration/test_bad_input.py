@@ -1,0 +1,100 @@
+"""Wrong input: exit code 2, one line for each thing to mend, nothing started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import spreeze
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spreeze", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        ("train Pendulum-v9", ["Pendulum-v9", "Did you mean Pendulum-v1"]),
+        ("train", ["which environment"]),
+        ("train CartPole-v1", ["CartPole-v1", "only Box actions"]),
+        ("train fakes:dict_env", ["FlattenObservation"]),
+        ("train fakes:open_ended_env", ["1: [0.0, inf]", "without bounds"]),
+        ("train Pendulum-v1 --algo sacc", ["--algo sacc", "Did you mean sac"]),
+        (
+            "train Pendulum-v1 --learner.batch-sise 3",
+            ["--learner.batch-sise", "--learner.batch-size"],
+        ),
+        ("train Pendulum-v1 --learner.batch-size three", ["three"]),
+        ("train Pendulum-v1 --learner.batch-size 2000 --replay.capacity 1000", ["2000", "1000"]),
+        ("train Pendulum-v1 --replay.capacity 1000000000", ["GiB", "--replay.capacity"]),
+        ("train Pendulum-v1 --device cuda:7", ["--device cuda:7"]),
+        ("train Pendulum-v1 --runs file/runs", ["is a file"]),
+        ("train Pendulum-v1 --resume nothing", ["there is no run 'nothing'"]),
+        ("tran", ["there is no command 'tran'", "spreeze train"]),
+        ("eval", ["Train one first"]),
+        ("eval nothing", ["there is no run 'nothing'"]),
+        ("eval --episodes 0", ["--episodes 0"]),
+    ],
+)
+def test_wrong_input_is_refused_in_one_paragraph(
+    tmp_path: Path, arguments: str, messages: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "fakes.py").symlink_to(Path(__file__).parents[1] / "fakes.py")
+    done = run(*arguments.split(), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    text = done.stdout + done.stderr
+    assert "Traceback" not in text
+    assert all(message in text for message in messages), text
+    assert not (tmp_path / "runs").exists(), "nothing was started"
+
+
+def test_all_errors_come_at_once(tmp_path: Path) -> None:
+    flags = "--learner.batch-size -4 --algo.gamma 2 --time soon --device tpu"
+    done = run("train", "Pendulum-v9", *flags.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith("spreeze: ") for line in lines)
+
+
+def test_the_python_call_raises_the_same(runs: str) -> None:
+    with pytest.raises(spreeze.UsageError, match=r"Did you mean time\?"):
+        spreeze.train("Pendulum-v1", tme="3s", runs=runs)
+    with pytest.raises(spreeze.UsageError, match="only Box actions"):
+        spreeze.train("CartPole-v1", runs=runs)
+    assert not Path(runs).exists()
+
+
+@pytest.mark.parametrize("command", ["", "train", "eval", "runs", "algos", "doctor"])
+def test_help_is_quick_and_loads_no_torch(command: str) -> None:
+    code = (
+        "import sys; sys.argv = ['spreeze', *sys.argv[1:], '--help']\n"
+        "from spreeze.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "spreeze" in done.stdout
+    assert time.monotonic() - began < 5, "far above what it takes: only a hang or torch fails this"
+
+
+@pytest.mark.parametrize("command", ["doctor", "algos"])
+def test_facts_come_as_json_too(command: str, tmp_path: Path) -> None:
+    import json
+
+    done = run(command, "--json", "-", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+    assert run(command, cwd=tmp_path).stdout.strip()

@@ -1,0 +1,344 @@
+"""One command trains: processes, run directory, tools, serial mode, the Python call."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+from safetensors.numpy import load_file
+
+import fakes
+import spreeze
+from spreeze.rundir import RunDir
+
+SUMMARY = [
+    "env",
+    "algo",
+    "seed",
+    "state",
+    "reason",
+    "wall_s",
+    "time_to_target_s",
+    "env_steps",
+    "updates",
+    "batch_size",
+    "sampler_processes",
+    "envs_per_process",
+    "sample_hz",
+    "update_hz",
+    "update_frame_hz",
+    "best_return",
+    "final_return",
+    "policy_lag_mean",
+    "restarts",
+    "device",
+]
+SMALL = {"algo.hidden": (16, 16), "learner.batch_size": 32, "replay.capacity": 10_000}
+
+
+def spreeze_command(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spreeze", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=90, **kwargs
+    )
+
+
+def records(run: Path, role: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line) for line in (run / "metrics" / f"{role}.jsonl").read_text().splitlines()
+    ]
+
+
+def test_a_known_answer_is_learned(runs: str) -> None:
+    run = spreeze.train(
+        fakes.ReachEnv, runs=runs, time="40s", target=-0.01, **{"algo.hidden": (32, 32)}
+    )
+    assert run.summary["reason"] == "target"
+    policy = spreeze.load(run.path)
+    for obs in (-0.8, 0.0, 0.8):
+        action, _ = policy.predict(np.array([obs]), deterministic=True)
+        assert action[0] == pytest.approx(obs / 2, abs=0.25)
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pendulum-v1 solved by the command line, from another folder; the tests below look at it."""
+    folder = tmp_path_factory.mktemp("user")
+    done = spreeze_command(
+        "train", "Pendulum-v1", "--time", "60s", "--target", "-200", "--name", "p", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    assert "reached its target of -200" in lines[0]
+    assert lines[1] == "Run:  runs/p"
+    assert lines[2] == "Next: spreeze eval p"
+    return folder / "runs" / "p"
+
+
+def test_the_summary_has_what_scripts_rely_on(pendulum: Path) -> None:
+    summary = RunDir(pendulum).read("summary")
+    assert set(SUMMARY) <= set(summary)
+    assert summary["state"] == "finished"
+    assert summary["reason"] == "target"
+    assert summary["best_return"] >= -200
+    assert 0 < summary["time_to_target_s"] <= summary["wall_s"] < 60
+    assert summary["update_frame_hz"] == pytest.approx(
+        summary["update_hz"] * summary["batch_size"], rel=0.01
+    )
+    assert summary["restarts"] == 0
+
+
+def test_the_run_directory_is_complete(pendulum: Path) -> None:
+    for name in (
+        "config.json",
+        "system.json",
+        "status.json",
+        "summary.json",
+        "tensorboard",
+        "logs/learner-0.log",
+    ):
+        assert (pendulum / name).exists(), name
+    for role in ("supervisor-0", "learner-0", "sampler-0", "evaluator-0"):
+        lines = records(pendulum, role)
+        assert lines, role
+        times = [line["time_s"] for line in lines]
+        assert times == sorted(times)
+        assert all({"time_s", "env_steps", "updates"} <= set(line) for line in lines)
+    names = set().union(
+        *(
+            records(pendulum, r)[-1]
+            for r in ("supervisor-0", "learner-0", "sampler-0", "evaluator-0")
+        )
+    )
+    wanted = (
+        "rollout/ep_rew_mean rollout/ep_len_mean eval/mean_reward eval/mean_ep_length train/critic_loss "
+        "train/actor_loss train/ent_coef perf/sample_hz perf/update_hz perf/update_frame_hz "
+        "perf/updates_per_step perf/cpu_percent async/policy_lag replay/rows"
+    )
+    assert set(wanted.split()) <= names
+    config = RunDir(pendulum).read("config")
+    assert config["reasons"]["learner.batch_size"]
+    assert RunDir(pendulum).read("status")["state"] == "finished"
+
+
+def test_evaluations_are_stamped_with_the_weights_they_judged(pendulum: Path) -> None:
+    lines = records(pendulum, "evaluator-0")
+    assert all(line["eval/mean_ep_length"] == 200 for line in lines)
+    for key in ("version", "updates", "env_steps"):
+        values = [line[key] for line in lines]
+        assert values == sorted(set(values)), f"{key} grows from evaluation to evaluation"
+    best = max(line["eval/mean_reward"] for line in lines)
+    kept = json.loads((pendulum / "checkpoints" / "best" / "config.json").read_text())
+    assert kept["mean_reward"] == best
+
+
+def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:
+    folder = pendulum.parent.parent
+    done = spreeze_command("eval", "--episodes", "20", "--json", "-", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert len(facts["returns"]) == 20
+    assert facts["min"] <= facts["mean"] <= facts["max"]
+    assert facts["mean"] > -350
+    again = json.loads(
+        spreeze_command("eval", "p", "--episodes", "20", "--json", "-", cwd=folder).stdout
+    )
+    assert again["returns"] == facts["returns"], "the same seed plays the same episodes"
+    listed = json.loads(spreeze_command("runs", "--json", "-", cwd=folder).stdout)
+    assert [(row["name"], row["state"]) for row in listed] == [("p", "finished")]
+    table = spreeze_command("runs", cwd=folder).stdout
+    assert "finished" in table
+    assert isinstance(spreeze.load(pendulum).predict([1.0, 0.0, 0.0])[0], np.ndarray)
+
+
+def test_resuming_goes_on_from_the_last_checkpoint(pendulum: Path) -> None:
+    before = RunDir(pendulum).read("summary")
+    done = spreeze_command(
+        "train",
+        "--resume",
+        "p",
+        "--steps",
+        str(before["env_steps"] + 3000),
+        "--name",
+        "q",
+        cwd=pendulum.parent.parent,
+    )
+    assert done.returncode == 0, done.stderr
+    resumed = RunDir(pendulum.parent / "q")
+    assert resumed.read("summary")["updates"] > before["updates"]
+    assert resumed.read("summary")["env_steps"] >= before["env_steps"] + 3000
+    assert resumed.read("config")["config"]["env"] == "Pendulum-v1"
+
+
+def test_roles_are_processes_with_titles_and_samplers_have_no_torch(runs: str) -> None:
+    seen: dict[str, list[str]] = {}
+    torch_users: set[str] = set()
+
+    def look(stop: threading.Event) -> None:
+        while not stop.wait(0.1):
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    title = child.cmdline()[0]
+                    maps = Path(f"/proc/{child.pid}/maps").read_text()
+                except (psutil.Error, OSError, IndexError):
+                    continue
+                if title.startswith("spreeze "):
+                    seen.setdefault(title, []).append(str(child.pid))
+                    if "libtorch" in maps:
+                        torch_users.add(title)
+
+    stop = threading.Event()
+    thread = threading.Thread(target=look, args=(stop,))
+    thread.start()
+    try:
+        spreeze.train(
+            "Pendulum-v1", runs=runs, name="titled", time="5s", **{"sampler.processes": 2}
+        )
+    finally:
+        stop.set()
+        thread.join()
+    titles = {
+        f"spreeze {role} titled" for role in ("learner-0", "sampler-0", "sampler-1", "evaluator-0")
+    }
+    assert set(seen) == titles
+    assert torch_users == {"spreeze learner-0 titled"}
+
+
+def parameters(run: Path) -> dict[str, Any]:
+    return load_file(run / "checkpoints" / "last" / "train.safetensors")
+
+
+def test_serial_runs_with_one_seed_are_bit_equal(runs: str) -> None:
+    finals = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        run = spreeze.train(
+            "Pendulum-v1", runs=runs, name=name, serial=True, seed=seed, steps="4000", **SMALL
+        )
+        assert run.summary["reason"] == "steps"
+        finals.append(parameters(run.path))
+    first, second, other = finals
+    assert first["updates"] > 300
+    assert all(np.array_equal(first[key], second[key]) for key in first)
+    assert not np.array_equal(first["actor"], other["actor"])
+    lines = [records(Path(runs) / name, "evaluator-0") for name in ("a", "b")]
+    assert lines[0] == lines[1], "the evaluations are equal too"
+    assert lines[0]
+
+
+def test_serial_mode_raises_the_environments_own_error(runs: str) -> None:
+    with pytest.raises(RuntimeError, match="the arm fell off"):
+        spreeze.train(fakes.raising_env, runs=runs, serial=True, steps="10k", **SMALL)
+    (run,) = Path(runs).iterdir()
+    assert RunDir(run).read("summary")["state"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("env", "ratio", "waiting"),
+    [(fakes.CountEnv, 0.02, "samplers"), (fakes.slow_env, 0.5, "learner")],
+)
+def test_the_ratio_of_updates_to_steps_is_held_from_either_side(
+    runs: str, env: Any, ratio: float, waiting: str
+) -> None:
+    knobs = {
+        "learner.updates_per_step": ratio,
+        "learner.warmup_rows": 100,
+        "learner.updates_per_publish": 2,
+    }
+    run = spreeze.train(env, runs=runs, time="8s", **SMALL, **knobs)
+    summary = run.summary
+    counted = summary["env_steps"] - 100  # the warm-up does not count
+    assert summary["updates"] > 100
+    assert summary["updates"] / counted == pytest.approx(ratio, rel=0.1)
+    stalls = records(run.path, "supervisor-0")[-1]
+    assert stalls[f"async/stall_percent/{waiting}"] > 5
+
+
+def test_a_slow_environment_does_not_keep_the_learner_from_its_work(runs: str) -> None:
+    run = spreeze.train(
+        fakes.slow_env, runs=runs, time="8s", **SMALL, **{"learner.warmup_rows": 100}
+    )
+    assert run.summary["updates_per_step"] > 0.5
+
+
+def test_what_an_environment_prints_goes_to_its_log(
+    runs: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = spreeze.train(fakes.printing_env, runs=runs, steps="3000", **SMALL)
+    assert "noise on standard output" in (run.path / "logs" / "sampler-0.log").read_text()
+    out, err = capfd.readouterr()
+    assert "noise" not in out + err
+
+
+def test_steps_that_are_not_finite_are_dropped_and_said(runs: str) -> None:
+    run = spreeze.train(fakes.nan_env, runs=runs, steps="4000", **SMALL)
+    assert run.summary["steps_rejected"] >= 1
+    assert all(np.isfinite(array).all() for array in parameters(run.path).values())
+
+
+def test_n_step_and_vector_environments_train(runs: str) -> None:
+    def vector() -> Any:
+        return gym.make_vec("Pendulum-v1", num_envs=4)
+
+    run = spreeze.train(
+        vector, runs=runs, time="6s", **SMALL, **{"algo.n_step": 3, "sampler.envs_per_process": 4}
+    )
+    assert run.summary["updates"] > 0
+    assert math.isfinite(records(run.path, "learner-0")[-1]["train/critic_loss"])
+
+
+def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import gymnasium as gym, spreeze\n"
+        "print('script runs')\n"
+        "class Mine(gym.Wrapper):\n"
+        "    def __init__(self): super().__init__(gym.make('Pendulum-v1'))\n"
+        "run = spreeze.train(lambda: Mine(), steps='2000', name='s')\n"
+        "print(run.summary['state'])\n"
+        "gym.register('Mine-v0', entry_point=Mine)\n"
+        "print(spreeze.train('Mine-v0', steps='2000', name='t').summary['state'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["script runs", "finished", "finished"]
+
+
+def test_training_works_in_a_thread_as_in_a_notebook(runs: str) -> None:
+    results: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: results.append(
+            spreeze.train("Pendulum-v1", runs=runs, steps="3000", **SMALL)
+        )
+    )
+    thread.start()
+    thread.join(60)
+    assert results[0].summary["state"] == "finished"
+
+
+def test_two_runs_in_a_row_in_one_process(runs: str) -> None:
+    for name in ("one", "two"):
+        assert (
+            spreeze.train("Pendulum-v1", runs=runs, name=name, steps="2000", **SMALL).path.name
+            == name
+        )
+        time.sleep(0.01)
+    with pytest.raises(spreeze.UsageError, match="exists already"):
+        spreeze.train("Pendulum-v1", runs=runs, name="two", steps="2000", **SMALL)

@@ -1,0 +1,178 @@
+"""The config: every knob once, wrong ones refused all at once and with the way out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spreeze.algos import ALGORITHMS
+from spreeze.commands.train import parse
+from spreeze.config import (
+    PRESETS,
+    Config,
+    check_config,
+    check_folder,
+    config_from_json,
+    config_with,
+    default_config,
+    knob_names,
+    parse_count,
+    parse_duration,
+    settled,
+)
+from spreeze.spec import UsageError
+
+
+def problems_of(**knobs: Any) -> list[str]:
+    return check_config(config_with(default_config(env="Pendulum-v1"), knobs))
+
+
+def test_the_defaults_have_no_problem() -> None:
+    assert problems_of() == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_valid(name: str) -> None:
+    assert check_config(default_config(env="Pendulum-v1", preset=name)) == []
+
+
+@pytest.mark.parametrize(
+    ("knobs", "parts"),
+    [
+        ({"learner.batch_size": -1}, ["--learner.batch-size -1", "from 1 to"]),
+        ({"learner.batch_size": 10**9}, ["--learner.batch-size"]),
+        ({"replay.capacity": 1000, "learner.batch_size": 2000}, ["2000", "1000", "never be drawn"]),
+        ({"replay.capacity": 1000, "learner.warmup_rows": 2000}, ["never start"]),
+        ({"algo.gamma": 1.5}, ["--algo.gamma 1.5"]),
+        ({"algo.gamma": float("nan")}, ["--algo.gamma nan"]),
+        ({"algo.hidden": ()}, ["--algo.hidden"]),
+        ({"algo.hidden": (256, 0)}, ["--algo.hidden"]),
+        ({"sampler.processes": 0}, ["--sampler.processes 0"]),
+        ({"learner.ratio_bounds": (2.0, 1.0)}, ["--learner.ratio-bounds"]),
+        ({"time": "soon"}, ["--time soon", "90s"]),
+        ({"time": "-5s"}, ["--time -5s"]),
+        ({"steps": "many"}, ["--steps many", "500k"]),
+        ({"device": "tpu"}, ["--device tpu", "cpu"]),
+        ({"name": "../up"}, ["--name"]),
+        ({"target": float("inf")}, ["--target"]),
+        ({"env": ""}, ["which environment"]),
+    ],
+)
+def test_a_wrong_knob_is_named_with_what_is_allowed(
+    knobs: dict[str, Any], parts: list[str]
+) -> None:
+    (problem,) = problems_of(**knobs)
+    assert all(part in problem for part in parts)
+
+
+def test_all_problems_come_at_once() -> None:
+    assert len(problems_of(**{"algo.lr": -1.0, "time": "x", "replay.capacity": 1})) == 3
+
+
+def test_an_unknown_knob_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"Did you mean learner\.batch_size"):
+        config_with(default_config(), {"learner.batchsize": 3})
+
+
+def test_an_unknown_algorithm_or_preset_is_refused_with_what_there_is() -> None:
+    with pytest.raises(UsageError, match="there are sac"):
+        default_config("sax")
+    with pytest.raises(UsageError, match="--preset fast"):
+        default_config(preset="fast")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("5m", 300), ("2h", 7200), ("1.5m", 90), (" 60 ", 60)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("500k", 500_000), ("1e6", 10**6), ("2M", 2 * 10**6), ("7", 7)]
+)
+def test_counts(text: str, count: int) -> None:
+    assert parse_count(text) == count
+
+
+def test_json_and_back_is_the_same_config() -> None:
+    config = config_with(
+        default_config(env="Pendulum-v1"),
+        {"algo.hidden": (8, 8), "learner.ratio_bounds": (0.1, 2.0)},
+    )
+    assert config_from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_a_stored_config_with_an_unknown_name_is_refused() -> None:
+    data = default_config().to_json() | {"_target_": "os.system"}
+    with pytest.raises(UsageError, match="_target_"):
+        config_from_json(data)
+
+
+def test_the_command_line_reaches_every_knob() -> None:
+    config = parse(
+        [
+            "Pendulum-v1",
+            "--algo",
+            "sac",
+            "--algo.lr",
+            "0.01",
+            "--algo.hidden",
+            "32",
+            "16",
+            "--learner.batch_size",
+            "512",
+            "--sampler.processes",
+            "3",
+            "--time",
+            "5m",
+            "--target",
+            "-200",
+            "--seed",
+            "4",
+            "--serial",
+        ]
+    )
+    assert (config.env, config.algo, config.seed, config.serial) == ("Pendulum-v1", "sac", 4, True)
+    assert config.hyper.lr == 0.01
+    assert config.hyper.hidden == (32, 16)
+    assert config.learner.batch_size == 512
+    assert config.sampler.processes == 3
+    assert config.time_s == 300
+    assert config.target == -200
+    assert isinstance(config.hyper, ALGORITHMS["sac"].config)
+
+
+def test_every_knob_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--help"])
+    text = capsys.readouterr().out
+    missing = [name for name in knob_names(Config()) if f"--{name.replace('_', '-')}" not in text]
+    assert missing == ["env"], "only the environment is positional"
+
+
+def test_auto_must_be_filled_before_it_is_used() -> None:
+    assert settled(3) == 3
+    with pytest.raises(ValueError, match="auto"):
+        settled("auto")
+
+
+def test_folders_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    assert check_folder(tmp_path / "a" / "b") == []
+    file = tmp_path / "file"
+    file.touch()
+    assert "is a file" in check_folder(file / "runs")[0]
+    if os.getuid() != 0:  # root may write anywhere
+        tmp_path.chmod(0o500)
+        assert "cannot be written" in check_folder(tmp_path / "runs")[0]
+        tmp_path.chmod(0o700)
+
+
+def test_configs_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        default_config().seed = 3  # type: ignore[misc]

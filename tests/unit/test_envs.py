@@ -1,0 +1,246 @@
+"""Environments become finished transitions: each stored row against the true one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import Autoreset
+
+import fakes
+from spreeze.envs import (
+    EnvGroup,
+    LoopStepper,
+    VectorStepper,
+    inspect_env,
+    make_env,
+    make_stepper,
+    play_episodes,
+    portable,
+)
+from spreeze.policy import Policy
+from spreeze.spec import EnvSpec, UsageError, transition_layout
+
+GAMMA = 0.9
+NUM_ENVS, LENGTHS = 3, (4, 5, 7)
+MODES = ["plain", "wrapped", *AutoresetMode]
+
+
+def count_envs(terminate: bool) -> list[partial[fakes.CountEnv]]:
+    return [
+        partial(fakes.CountEnv, length, terminate, first_episode=1000 * i)
+        for i, length in enumerate(LENGTHS)
+    ]
+
+
+def make_group(mode: Any, terminate: bool, n_step: int) -> tuple[EnvGroup, EnvSpec]:
+    makers = count_envs(terminate)
+    if mode == "plain":
+        stepper: Any = LoopStepper([make() for make in makers])
+    elif mode == "wrapped":
+        stepper = LoopStepper([Autoreset(make()) for make in makers])
+    else:
+        stepper = VectorStepper(SyncVectorEnv(makers, autoreset_mode=mode))
+    spec = inspect_env(makers[0], "CountEnv")
+    return EnvGroup(stepper, spec, GAMMA, n_step), spec
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("terminate", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n_step: int) -> None:
+    group, spec = make_group(mode, terminate, n_step)
+    policy = Policy(spec, (4,))
+    policy.seed(0)
+    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    group.reset(seed=0)
+    acted: dict[tuple[int, int], float] = {}  # (episode, step) -> action in [-1, 1]
+    seen: Counter[tuple[int, int]] = Counter()
+    num_steps = 60
+    for _ in range(num_steps):
+        actions = policy.act_randomly(NUM_ENVS)
+        for obs, action in zip(group.obs, actions, strict=True):
+            acted[int(obs[0]), int(obs[1])] = float(action[0])
+        for row in rows[: group.step(actions, policy.scale(actions), 7, rows)]:
+            episode, step = int(row["obs"][0]), int(row["obs"][1])
+            seen[episode, step] += 1
+            length = LENGTHS[episode // 1000]
+            covered = min(n_step, length - step)  # the window stops at the end of the episode
+            rewards = [100.0 * episode + step + k for k in range(1, covered + 1)]
+            ended = step + covered == length
+            assert row["reward"] == pytest.approx(sum(GAMMA**k * r for k, r in enumerate(rewards)))
+            assert row["discount"] == pytest.approx(0 if ended and terminate else GAMMA**covered)
+            assert row["action"] == pytest.approx(acted[episode, step])
+            last_action = policy.scale(np.array([acted[episode, step + covered - 1]], np.float32))
+            assert row["next_obs"] == pytest.approx([episode, step + covered, last_action[0]])
+            assert row["version"] == 7
+    group.close()
+    assert set(seen.values()) == {1}, "no step is stored twice"
+    for i, length in enumerate(LENGTHS):
+        # Without a gap: every step of every finished episode is there.
+        episodes = sorted({episode for episode, _ in seen if episode // 1000 == i})
+        assert episodes == list(range(episodes[0], episodes[0] + len(episodes)))
+        assert len(episodes) >= num_steps // (length + 1) - 1
+        for episode in episodes[:-1]:
+            assert [step for e, step in sorted(seen) if e == episode] == list(range(length))
+
+
+def test_returns_and_lengths_of_finished_episodes() -> None:
+    group, spec = make_group("plain", True, 1)
+    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    group.reset(seed=0)
+    actions = np.zeros((NUM_ENVS, 1), np.float32)
+    for _ in range(4):
+        group.step(actions, actions, 0, rows)
+    first = 1  # the episode of the only environment that has ended by now
+    assert group.finished == [(sum(100.0 * first + k for k in (1, 2, 3, 4)), 4)]
+    group.close()
+
+
+def test_a_step_that_is_not_finite_is_dropped_and_its_episode_cut() -> None:
+    spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
+    group = EnvGroup(LoopStepper([fakes.FaultEnv("nan", at=8)]), spec, GAMMA, 3)
+    rows = np.zeros(1, transition_layout(spec).dtype)
+    group.reset(seed=0)
+    stored = []
+    actions = np.zeros((1, 1), np.float32)
+    for _ in range(30):
+        stored += [rows[0].copy() for _ in range(group.step(actions, actions, 0, rows))]
+    group.close()
+    assert group.num_rejected == 1
+    assert all(
+        np.isfinite(np.hstack([row["obs"], row["reward"], row["next_obs"]])).all() for row in stored
+    )
+    broken = [row for row in stored if row["obs"][0] == 1]
+    assert [int(row["obs"][1]) for row in broken] == list(range(7)), "steps before it are kept"
+    # The last one covers a single step: it must not reach over the gap.
+    assert broken[-1]["discount"] == pytest.approx(GAMMA)
+    assert broken[-1]["next_obs"][1] == 7
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
+def test_observations_of_any_number_type_are_taken(dtype: Any) -> None:
+    space = Box(0, 100, (2, 3), dtype)
+    spec = inspect_env(partial(fakes.SpaceEnv, obs=space), "SpaceEnv")
+    assert spec.obs_shape == (2, 3)
+    stepper = make_stepper(partial(fakes.SpaceEnv, obs=space), 2)
+    group = EnvGroup(stepper, spec, GAMMA, 1)
+    group.reset(seed=0)
+    rows = np.zeros(2, transition_layout(spec).dtype)
+    actions = np.zeros((2, 1), np.float32)
+    assert group.step(actions, actions, 0, rows) == 2
+    assert rows["next_obs"].shape == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("spaces", "message"),
+    [
+        ({"obs": gym.spaces.Dict({"a": Box(-1, 1, (1,))})}, "FlattenObservation"),
+        ({"obs": Discrete(3)}, "only Box observations"),
+        ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "images"),
+        ({"obs": Box(-1, 1, (0,))}, "empty"),
+        ({"action": Discrete(3)}, "only Box actions"),
+        ({"action": Box(-np.inf, np.inf, (2,))}, "without bounds on both sides"),
+        ({"action": Box(0, np.inf, (2,))}, "without bounds on both sides"),
+        ({"action": Box(0, 3, (2,), np.int64)}, "not continuous"),
+        ({"action": Box(1, 1, (2,))}, "low must be below high"),
+    ],
+)
+def test_spaces_that_cannot_be_trained_on_are_refused_by_name(spaces: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        inspect_env(partial(fakes.SpaceEnv, **spaces), "MyEnv")
+    assert "MyEnv" in str(caught.value)
+
+
+class LyingEnv(fakes.ReachEnv):
+    """Promises finite observations of shape (1,) and gives what it was told to."""
+
+    def __init__(self, obs: Any) -> None:
+        super().__init__()
+        self.lie = np.array(obs)
+
+    def reset(self, **_: Any) -> Any:
+        return self.lie, {}
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"), [([np.nan], "nan as observation 0"), ([1.0, 2.0], r"shape \(2,\)")]
+)
+@pytest.mark.filterwarnings("ignore")  # Gymnasium's own checker warns of the same
+def test_observations_that_break_their_promise_are_refused(obs: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        inspect_env(partial(LyingEnv, obs), "LyingEnv")
+
+
+def test_actions_are_scaled_to_the_real_bounds() -> None:
+    spec = inspect_env(fakes.CountEnv, "CountEnv")
+    policy = Policy(spec, (4,))
+    scaled = policy.scale(np.array([[-1.0], [0.0], [1.0]], np.float32))
+    assert scaled.ravel().tolist() == [-2.0, 2.0, 6.0]
+
+
+def test_environments_by_id_module_and_class() -> None:
+    assert inspect_env("Pendulum-v1", "Pendulum-v1").max_episode_steps == 200
+    assert inspect_env("gymnasium.envs.classic_control:Pendulum-v1", "x").obs_shape == (3,)
+    assert inspect_env("fakes:ReachEnv", "x").obs_shape == (1,)
+    assert isinstance(make_env(fakes.ReachEnv), fakes.ReachEnv)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Pendulum-v7", "Did you mean Pendulum-v1"),
+        ("Pendulun-v1", "Did you mean .*Pendulum-v1"),
+        ("no_such_module:Env", "no module 'no_such_module'"),
+        ("fakes:ReechEnv", "Did you mean fakes:ReachEnv"),
+    ],
+)
+def test_unknown_environments_are_refused_with_the_nearest_name(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        inspect_env(name, name)
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(*_: Any, **__: Any) -> Any:
+        raise gym.error.DependencyNotInstalled("MuJoCo is not installed, run `pip install mujoco`")
+
+    monkeypatch.setattr(gym, "make", make)
+    with pytest.raises(UsageError, match=r'pip install "spreeze\[mujoco\]"'):
+        inspect_env("Ant-v5", "Ant-v5")
+
+
+def test_an_id_registered_by_the_user_reaches_other_processes() -> None:
+    gym.register("Mine-v0", entry_point=fakes.ReachEnv)
+    try:
+        maker = portable("Mine-v0")
+    finally:
+        del gym.registry["Mine-v0"]
+    assert callable(maker)
+    assert inspect_env(maker, "Mine-v0").obs_shape == (1,)
+    assert portable("Pendulum-v1") == "Pendulum-v1"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_evaluation_plays_whole_episodes_once_each(mode: Any) -> None:
+    group, spec = make_group(mode, True, 1)
+    stepper = group._stepper
+    player = play_episodes(
+        stepper, spec, lambda obs: np.zeros((NUM_ENVS, 1), np.float32), 5, seed=0
+    )
+    try:
+        while True:
+            next(player)
+    except StopIteration as end:
+        results = end.value
+    stepper.close()
+    assert [length for _, length in results] == [*LENGTHS, *LENGTHS[:2]]
+    for (total, length), i in zip(results, (0, 1, 2, 0, 1), strict=True):
+        episode = round((total / length - (length + 1) / 2) / 100)
+        assert episode // 1000 == i
+        assert total == 100 * episode * length + length * (length + 1) / 2

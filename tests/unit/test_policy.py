@@ -1,0 +1,118 @@
+"""The numpy policy is the torch network: same vector, same actions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from spreeze.checkpoint import save_best
+from spreeze.networks import init_uniform, mlp, mlp_shapes, tanh_gaussian
+from spreeze.policy import Policy, load_policy, policy_size
+from spreeze.spec import EnvSpec
+
+SPEC = EnvSpec(
+    id="Pendulum-v1", obs_shape=(3,), action_shape=(1,), action_low=(-2.0,), action_high=(2.0,)
+)
+WIDE = EnvSpec(
+    id="x",
+    obs_shape=(2, 3),
+    action_shape=(2, 2),
+    action_low=(-1.0, -1.0, 0.0, -5.0),
+    action_high=(1.0, 2.0, 3.0, -4.0),
+)
+
+
+@pytest.mark.parametrize("spec", [SPEC, WIDE])
+@pytest.mark.parametrize("hidden", [(16,), (32, 8, 16)])
+def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> None:
+    shapes = mlp_shapes([spec.obs_size, *hidden, 2 * spec.action_size])
+    flat = init_uniform(shapes, torch.Generator().manual_seed(0))
+    policy = Policy(spec, hidden, flat.numpy().copy())
+    obs = np.random.default_rng(0).normal(size=(7, spec.obs_size)).astype(np.float32)
+    head = mlp(shapes.split(flat), torch.from_numpy(obs))
+    still = torch.tanh(head[:, : spec.action_size])
+    np.testing.assert_allclose(policy.act(obs, explore=False), still.numpy(), atol=1e-6)
+
+    policy.seed(3)
+    noise = np.random.default_rng(3).standard_normal((7, spec.action_size), np.float32)
+    noisy, _ = tanh_gaussian(head, torch.from_numpy(noise))
+    np.testing.assert_allclose(policy.act(obs, explore=True), noisy.numpy(), atol=1e-6)
+
+
+def test_log_probability_is_that_of_the_squashed_gaussian() -> None:
+    head = torch.tensor([[0.3, -1.0, 0.2, 0.4]])
+    noise = torch.tensor([[0.5, -2.0]])
+    action, log_prob = tanh_gaussian(head, noise)
+    from torch.distributions import Normal, TanhTransform, TransformedDistribution
+
+    log_std = -5 + 3.5 * (torch.tanh(head[:, 2:]) + 1)
+    plain = TransformedDistribution(Normal(head[:, :2], log_std.exp()), [TanhTransform()])
+    torch.testing.assert_close(log_prob, plain.log_prob(action).sum(-1), rtol=1e-4, atol=1e-4)
+
+
+def test_predict_takes_one_observation_or_a_batch_and_keeps_the_shapes() -> None:
+    policy = Policy(WIDE, (8,))
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
+    one, state = policy.predict(np.ones((2, 3)), deterministic=True)
+    many, _ = policy.predict(np.ones((5, 2, 3)), deterministic=True)
+    assert one.shape == (2, 2)
+    assert state is None
+    assert many.shape == (5, 2, 2)
+    np.testing.assert_allclose(many[4], one)
+    low, high = np.reshape(WIDE.action_low, (2, 2)), np.reshape(WIDE.action_high, (2, 2))
+    noisy, _ = policy.predict(np.ones((100, 2, 3)))
+    assert ((noisy >= low) & (noisy <= high)).all()
+    assert noisy.std(axis=0).min() > 0
+    with pytest.raises(ValueError, match=r"trained on x with observations of shape \(2, 3\)"):
+        policy.predict(np.ones(6))
+
+
+def saved(tmp_path: Path) -> tuple[Policy, Path]:
+    policy = Policy(SPEC, (8, 8))
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy_size(SPEC, (8, 8)))
+    data = {"config": {"policy": {"spec": SPEC.to_json(), "hidden": (8, 8)}}}
+    assert save_best(tmp_path, 12, {"policy": policy.named()}, data)
+    return policy, tmp_path / "best"
+
+
+def test_a_stored_policy_acts_as_before(tmp_path: Path) -> None:
+    policy, folder = saved(tmp_path)
+    again = load_policy(folder)
+    np.testing.assert_array_equal(again.vector, policy.vector)
+    assert again.spec == SPEC
+
+
+def test_a_policy_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
+    _, folder = saved(tmp_path)
+    config = folder / "config.json"
+    text = config.read_text()
+    assert "8" in text
+    config.write_text(text.replace("8,\n", "9,\n").replace("8\n", "9\n"))
+    with pytest.raises(ValueError, match=r"w0 should have shape \(3, 9\), found \(3, 8\)"):
+        load_policy(folder)
+
+
+def test_stable_baselines3_can_evaluate_it(tmp_path: Path) -> None:
+    _, folder = saved(tmp_path)
+    env = gym.wrappers.RecordEpisodeStatistics(gym.make("Pendulum-v1"))
+    mean, std = evaluate_policy(load_policy(folder), env, n_eval_episodes=3, warn=False)  # type: ignore[arg-type]
+    env.close()
+    assert -2000 < mean < 0
+    assert std >= 0
+
+
+def test_loading_and_acting_needs_no_torch(tmp_path: Path) -> None:
+    _, folder = saved(tmp_path)
+    code = (
+        f"import sys, spreeze; policy = spreeze.load({str(folder)!r}); "
+        "policy.predict([0.0, 0.0, 0.0], deterministic=True); "
+        "assert 'torch' not in sys.modules and 'gymnasium' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
