@@ -23,7 +23,7 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
     the run cleanly and returns it, with `run.summary["state"] == "interrupted"`.
     """
     from spreeze.config import config_with, default_config
-    from spreeze.envs import target_name
+    from spreeze.envs.targets import target_name
     from spreeze.launch import launch
     from spreeze.screen import Screen
 

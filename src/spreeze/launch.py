@@ -20,7 +20,7 @@ from spreeze.backends.local import Child, Processes, start_role
 from spreeze.backends.serial import run_serially
 from spreeze.checkpoint import write_atomic
 from spreeze.config import Config, check_config, check_folder, settled
-from spreeze.envs import EnvTarget, portable
+from spreeze.envs.targets import EnvTarget, portable
 from spreeze.metrics import Recorder, TensorBoard
 from spreeze.placement import look_around, supports_wires
 from spreeze.plan import Plan, RunFailed, create_run, describe_env, make_plan

@@ -13,7 +13,7 @@ from pathlib import Path
 from spreeze.backends.local import Processes, call
 from spreeze.checkpoint import write_atomic
 from spreeze.config import Config, check_config, settled
-from spreeze.envs import EnvTarget, inspect_env, portable
+from spreeze.envs.targets import EnvTarget, inspect_env, portable
 from spreeze.placement import Machine, cpu_name
 from spreeze.policy import policy_size
 from spreeze.rundir import RunDir

@@ -14,16 +14,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import Autoreset
 
 import fakes
-from spreeze.envs import (
+from spreeze.envs.stepping import (
     EnvGroup,
     LoopStepper,
     VectorStepper,
-    inspect_env,
-    make_env,
     make_stepper,
     play_episodes,
-    portable,
 )
+from spreeze.envs.targets import inspect_env, make_env, portable
 from spreeze.policy import Policy
 from spreeze.spec import EnvSpec, UsageError, transition_layout
 

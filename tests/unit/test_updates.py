@@ -212,3 +212,29 @@ def test_columns_are_the_fields_of_the_record() -> None:
         assert (matrix[:, layout.columns()[name]] == value).all()
     ends = [(c.start, c.stop) for c in layout.columns().values()]
     assert all(a[1] == b[0] for a, b in pairwise(ends))
+
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_fastest_way_gives_the_numbers_of_the_plain_one(device: str) -> None:
+    algorithm = build(CONFIG, SPEC)
+    replay = Replay(transition_layout(SPEC), 1000, torch.device(device))
+    rows = np.zeros(1000, transition_layout(SPEC).dtype)
+    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(1000, transition_layout(SPEC).width))
+    rows["discount"] = 0.99
+    replay.insert(rows)
+    plain, fast = (
+        Updater(algorithm, replay, init_state(algorithm, 0, replay.data.device), 64, 1e-3, 0.01)
+        for _ in range(2)
+    )
+    fast.run(0)
+    torch.manual_seed(5)
+    for _ in range(20):
+        plain._one_update()
+    torch.manual_seed(5)
+    fast.run(20)
+    assert float(fast.state["updates"]) == 20
+    for name, tensor in plain.state.items():
+        torch.testing.assert_close(fast.state[name], tensor, rtol=1e-2, atol=1e-3)

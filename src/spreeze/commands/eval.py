@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 
 from spreeze.commands import write_json
-from spreeze.envs import make_stepper, play_episodes
+from spreeze.envs.stepping import make_stepper, play_episodes
 from spreeze.policy import load_policy
 from spreeze.rundir import find_run
 from spreeze.screen import short

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from spreeze.config import Config, settled
-from spreeze.envs import EnvTarget
+from spreeze.envs.targets import EnvTarget
 from spreeze.metrics import Recorder
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec, Layout, transition_layout

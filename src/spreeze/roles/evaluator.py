@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from spreeze.checkpoint import save_best
 from spreeze.config import settled
-from spreeze.envs import make_stepper, play_episodes
+from spreeze.envs.stepping import make_stepper, play_episodes
 from spreeze.policy import Policy
 from spreeze.roles.base import Context
 from spreeze.wires.weights import Stamp

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from spreeze.config import settled
-from spreeze.envs import make_group
+from spreeze.envs.stepping import make_group
 from spreeze.policy import Policy
 from spreeze.roles.base import Context, allowed_steps
 

@@ -1,0 +1,219 @@
+"""What a user may name as an environment: made, checked and described.
+
+What cannot be trained on is refused here by name, before anything else is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from spreeze.spec import EnvSpec, UsageError
+
+EnvTarget = str | Callable[..., Any]
+"""What a user may name: a Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a factory."""
+
+EXTRAS = {"mujoco": "mujoco", "pygame": "classic", "box2d": "box2d"}
+
+
+def make_env(
+    target: EnvTarget, *, checked: bool = False, **kwargs: Any
+) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
+    """A new environment; with `checked`, under Gymnasium's own checker."""
+    if isinstance(target, str):
+        module_name, _, name = target.rpartition(":")
+        if module_name:
+            factory = _named_in_module(module_name, name)
+            if factory is not None:
+                return factory(**kwargs)  # type: ignore[no-any-return]
+        return gym.make(target, disable_env_checker=not checked, **kwargs)
+    return target(**kwargs)  # type: ignore[no-any-return]
+
+
+def _named_in_module(module_name: str, name: str) -> Callable[..., Any] | None:
+    """`package.module:EnvClass` if the module has such a thing; None for `module:Id`."""
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise  # the module is there, but imports something that is not
+        raise UsageError(
+            [
+                f"env {module_name}:{name}: there is no module {error.name!r} to import. "
+                "Run from the folder that holds it, or install it."
+            ]
+        ) from None
+    factory = getattr(module, name, None)
+    if factory is None and not any(
+        known.rpartition("/")[2] == name.rpartition("/")[2] for known in gym.registry
+    ):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        near = difflib.get_close_matches(name, public, 1)
+        hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
+        raise UsageError(
+            [
+                f"env {module_name}:{name}: module {module_name} neither defines nor registers {name!r}.{hint}"
+            ]
+        )
+    return factory
+
+
+def target_name(target: EnvTarget) -> str:
+    """How the environment is called in names and tables."""
+    return target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
+
+
+def portable(target: EnvTarget) -> EnvTarget:
+    """An id that only this process has registered, as something another process can make too."""
+    if isinstance(target, str) and target in gym.registry:
+        spec = gym.registry[target]
+        if not isinstance(spec.entry_point, str):
+            return functools.partial(gym.make, spec, disable_env_checker=True)
+    return target
+
+
+def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
+    """Make the environment once, check all that training relies on, and describe it."""
+    try:
+        env = make_env(target, checked=True)
+    except gym.error.UnregisteredEnv as error:
+        raise UsageError([_unknown(name, error)]) from None
+    except gym.error.DependencyNotInstalled as error:
+        raise UsageError([_missing_extra(name, str(error))]) from None
+    except gym.error.DeprecatedEnv as error:
+        raise UsageError([f"env {name}: {error}"]) from None
+    with contextlib.closing(env):
+        if not isinstance(env, gym.Env | VectorEnv):
+            raise UsageError(
+                [
+                    f"env {name}: gave a {type(env).__name__}, not a gymnasium.Env. "
+                    "Environments of the old gym package need a wrapper such as shimmy's."
+                ]
+            )
+        spec = _describe(name, env)
+        _try_out(spec, env)
+        return spec
+
+
+def _unknown(name: str, error: Exception) -> str:
+    short = name.rpartition(":")[2]
+    near = difflib.get_close_matches(short, list(gym.registry), 3, 0.6)
+    versions = [
+        known for known in gym.registry if known.rpartition("-")[0] == short.rpartition("-")[0]
+    ]
+    names = versions or near
+    hint = f" Did you mean {' or '.join(sorted(names)[-3:])}?" if names else f" ({error})"
+    return f"env {name!r} is not registered.{hint} Your own class goes as package.module:EnvClass."
+
+
+def _missing_extra(name: str, error: str) -> str:
+    for word, extra in EXTRAS.items():
+        if word in error.lower():
+            return f'env {name} needs a package that is missing. Install it with: pip install "spreeze[{extra}]"'
+    return f"env {name} needs a package that is missing: {error}"
+
+
+def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> EnvSpec:
+    vector = isinstance(env, VectorEnv)
+    obs: Any = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
+    act: Any = env.single_action_space if isinstance(env, VectorEnv) else env.action_space
+    problems = [*_obs_problems(name, obs), *_action_problems(name, act)]
+    if vector and env.metadata.get("autoreset_mode") is None:
+        problems.append(
+            f'env {name}: this vector environment does not say how it resets; set metadata["autoreset_mode"].'
+        )
+    if problems:
+        raise UsageError(problems)
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    return EnvSpec(
+        id=name,
+        obs_shape=obs.shape,
+        action_shape=act.shape,
+        action_low=tuple(act.low.ravel().tolist()),
+        action_high=tuple(act.high.ravel().tolist()),
+        max_episode_steps=limit,
+    )
+
+
+def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
+    if not isinstance(space, gym.spaces.Box):
+        hint = (
+            " Wrap it in gymnasium.wrappers.FlattenObservation."
+            if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple)
+            else ""
+        )
+        return [
+            f"env {name}: observations are {space}; only Box observations can be trained on.{hint}"
+        ]
+    if len(space.shape) > 2:
+        return [
+            f"env {name}: observations of shape {space.shape} look like images, which need a convolutional network."
+        ]
+    if int(np.prod(space.shape)) == 0:
+        return [f"env {name}: observations of shape {space.shape} are empty."]
+    if not np.issubdtype(space.dtype, np.number) and space.dtype != np.bool_:
+        return [f"env {name}: observations of type {space.dtype} are not numbers."]
+    return []
+
+
+def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
+    if not isinstance(space, gym.spaces.Box):
+        return [f"env {name}: actions are {space}; only Box actions can be trained on."]
+    if int(np.prod(space.shape)) == 0:
+        return [f"env {name}: actions of shape {space.shape} are empty."]
+    if not np.issubdtype(space.dtype, np.floating):
+        return [f"env {name}: actions of type {space.dtype} are not continuous."]
+    low, high = space.low.ravel(), space.high.ravel()
+    open_ended = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
+    if len(open_ended):
+        which = ", ".join(f"{i}: [{low[i]}, {high[i]}]" for i in open_ended[:4])
+        return [
+            f"env {name}: actions without bounds on both sides ({which}) have no scale to explore on. "
+            "Give the action space finite low and high, for instance with gymnasium.wrappers.TransformAction."
+        ]
+    if np.any(low >= high):
+        i = int(np.flatnonzero(low >= high)[0])
+        return [f"env {name}: action {i} has bounds [{low[i]}, {high[i]}]: low must be below high."]
+    return []
+
+
+def _try_out(spec: EnvSpec, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
+    """A few real steps: shapes and numbers must be what the spaces promise."""
+    vector = isinstance(env, VectorEnv)
+    shape = (env.num_envs, *spec.obs_shape) if isinstance(env, VectorEnv) else spec.obs_shape
+    env.action_space.seed(0)
+
+    def check(obs: Any, where: str) -> None:
+        array = np.asarray(obs)
+        if array.shape != shape:
+            raise UsageError(
+                [
+                    f"env {spec.id}: {where} gave an observation of shape {array.shape}; its space says {shape}."
+                ]
+            )
+        if not np.all(np.isfinite(array)):
+            i = int(np.flatnonzero(~np.isfinite(array.ravel()))[0])
+            raise UsageError(
+                [
+                    f"env {spec.id}: {where} gave {array.ravel()[i]} as observation {i}; observations must be finite."
+                ]
+            )
+
+    check(env.reset(seed=0)[0], "reset")
+    for _ in range(5):
+        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        check(obs, "step")
+        if not np.all(np.isfinite(np.asarray(reward, np.float64))):
+            raise UsageError(
+                [f"env {spec.id}: step gave the reward {reward}; rewards must be finite."]
+            )
+        if not vector and (terminated or truncated):
+            env.reset()
