@@ -1,10 +1,8 @@
 """Every interleaving of a few actors over shared memory, by exhaustive search.
 
 An actor is a function without side effects that runs product code over the fake arrays of a
-`Memory`; each load and store of one word is a step. Its next step follows from its log, the
-answers that its steps so far have got. So no threads are needed: to learn the next step, the
-actor is run from its start with the known answers and stopped where they end.
-
+`Memory`; each load or store of a word is a step. To learn its next step, it is run from its start
+with the answers that its steps so far have got, its log, and stopped where they end: no threads.
 A state is the memory, and a log and a queue of stores per actor. The search visits each reachable
 state once and counts the schedules through it. It stops early only by raising: an exploration
 that returns was complete. The order says when a store is seen by the other actors:
@@ -125,24 +123,18 @@ def explore(
             yield "crashes", cells, (*log, Crash), queue
         for n, (at, value) in enumerate(queue if order == "pso" else queue[:1]):
             if all(at != earlier for earlier, _ in queue[:n]):
-                yield (
-                    f"flushes {value} to {at}",
-                    put(cells, at, value),
-                    log,
-                    queue[:n] + queue[n + 1 :],
-                )
+                rest = queue[:n] + queue[n + 1 :]
+                yield f"flushes {value} to {at}", put(cells, at, value), log, rest
 
     @functools.cache
-    def count(cells: Any, parts: Any) -> int:
-        """Schedules from this state to an end."""
-        __tracebackhide__ = True  # pytest's: the trail says it better
-        if count.cache_info().currsize >= MAX_STATES:
+    def num_schedules(cells: Any, parts: Any) -> int:
+        if num_schedules.cache_info().currsize >= MAX_STATES:
             raise RuntimeError(f"this exploration has more than {MAX_STATES} states")
         total = 0
         for i, name in enumerate(actors):
             for text, after, *part in moves(cells, name, *parts[i]):
                 trail.append(f"{name} {text}")
-                total += count(after, (*parts[:i], tuple(part), *parts[i + 1 :]))
+                total += num_schedules(after, (*parts[:i], tuple(part), *parts[i + 1 :]))
                 trail.pop()
         if total == 0:
             memory.cells[:] = cells
@@ -150,7 +142,8 @@ def explore(
         return max(total, 1)
 
     try:
-        return count(tuple(memory.cells), (((), ()),) * len(actors)), count.cache_info().currsize
+        total = num_schedules(tuple(memory.cells), (((), ()),) * len(actors))
+        return total, num_schedules.cache_info().currsize
     except AssertionError as violation:
-        violation.add_note("\n".join(trail))
+        violation.with_traceback(None).add_note("\n".join(trail))
         raise

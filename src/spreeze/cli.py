@@ -6,6 +6,7 @@ Each command is a module under `commands`, imported when it runs: `--help` loads
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 import time
 from importlib import import_module
@@ -34,6 +35,8 @@ def main() -> None:
 
         print(__version__)
         sys.exit(OK)
+    # An environment of the user's own lies where he is; last, so that it cannot shadow a library.
+    sys.path.append(os.getcwd())
     try:
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, 1)

@@ -64,6 +64,22 @@ def test_all_errors_come_at_once(tmp_path: Path) -> None:
     assert all(line.startswith("spreeze: ") for line in lines)
 
 
+def test_the_installed_command_finds_environments_where_the_user_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").symlink_to(Path(__file__).parents[1] / "fakes.py")
+    command = [
+        str(Path(sys.executable).parent / "spreeze"),
+        "train",
+        "mine:ReachEnv",
+        "--steps",
+        "1500",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all steps are done" in done.stdout
+
+
 def test_the_python_call_raises_the_same(runs: str) -> None:
     with pytest.raises(spreeze.UsageError, match=r"Did you mean time\?"):
         spreeze.train("Pendulum-v1", tme="3s", runs=runs)

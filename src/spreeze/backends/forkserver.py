@@ -26,6 +26,8 @@ import sys
 import threading
 from typing import Any
 
+import setproctitle
+
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -33,7 +35,7 @@ THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-PRELOAD = ("numpy", "gymnasium", "setproctitle", "spreeze.roles.sampler", "spreeze.roles.evaluator")
+PRELOAD = ("numpy", "gymnasium", "spreeze.roles.sampler", "spreeze.roles.evaluator")
 
 
 def die_with_parent(parent: int) -> None:
@@ -72,6 +74,7 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     """Fork a child per request until the parent goes."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    setproctitle.setproctitle("spreeze fork server")
     for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import setproctitle
 import tyro
 from rich.console import Console
 
@@ -26,6 +27,7 @@ def main(arguments: list[str], started_s: float) -> int:
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     started_s = min(started_s, time.monotonic() - age_s)
     config = parse(arguments)
+    setproctitle.setproctitle(f"spreeze train {config.env}")
     # After the flags: --help and a wrong flag need none of this.
     from spreeze.launch import launch
     from spreeze.plan import RunFailed

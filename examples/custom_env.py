@@ -1,0 +1,32 @@
+"""Train on an environment of your own, then use the policy: no registration, no `__main__` guard."""
+
+import gymnasium as gym
+import numpy as np
+
+import spreeze
+
+
+class Thermostat(gym.Env):
+    """Keep a room at 20 degrees: the observation is the error, the action heats or cools."""
+
+    observation_space = gym.spaces.Box(-30.0, 30.0, (1,), np.float32)
+    action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.error, self.steps = self.np_random.uniform(-10, 10), 0
+        return np.array([self.error], np.float32), {}
+
+    def step(self, action):
+        self.error += float(action[0]) + self.np_random.normal(0, 0.1)
+        self.steps += 1
+        reward = -abs(self.error)
+        return np.array([self.error], np.float32), reward, False, self.steps == 50, {}
+
+
+run = spreeze.train(Thermostat, time="60s", target=-25)
+policy = spreeze.load(run.path)
+action, _ = policy.predict([5.0], deterministic=True)
+print(
+    f"{run.summary['reason']} after {run.summary['wall_s']} s; five degrees too warm: {action[0]:+.2f}"
+)
