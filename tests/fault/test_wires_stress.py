@@ -147,6 +147,7 @@ def test_no_wrong_row_comes_out_of_a_lane_whose_writers_are_killed(children: Chi
                     wrong += num_wrong(rows, reader.num_lost + num_delivered)
                     num_delivered += len(rows)
             children.kill(writer)
+            experience.writer(0)  # a successor that has not written yet
             (late,) = experience.readers()
             rows = late.drain(buffer)
             wrong += num_wrong(rows, late.num_lost)

@@ -135,3 +135,13 @@ def test_a_learner_killed_while_it_writes_takes_nothing_away(
     successor = Weights(arena)
     publish(successor, 1)
     assert_reads(weights, before + 1)
+
+
+@pytest.mark.parametrize(
+    "vector", [np.zeros(SIZE), np.zeros(1, np.float32), np.zeros((SIZE, 1), np.float32)]
+)
+def test_what_is_no_policy_is_not_published(weights: Weights, vector: Any) -> None:
+    """A float64 vector or one of another size would never pass its readers' checksum."""
+    with pytest.raises(ValueError, match="is no policy of 5 float32"):
+        weights.publish(vector, 1, 1)
+    assert weights.version == 0

@@ -341,6 +341,7 @@ def explore_weights(
         "_newest": memory.words(1),
         "_slots": [memory.words(4) for _ in range(SLOTS)],
         "_data": Rows([memory.words(2) for _ in range(SLOTS)]),
+        "size": 2,
     }
     vars(weights).update(wires)
     seen: set[tuple[int | None, ...]] = set()

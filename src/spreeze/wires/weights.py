@@ -61,6 +61,8 @@ class Weights:
 
     def publish(self, vector: Floats, updates: int, env_steps: int) -> int:
         """Make `vector` the newest policy; returns its version."""
+        if vector.shape != (self.size,) or vector.dtype != np.float32:
+            raise ValueError(f"{vector.dtype}{vector.shape} is no policy of {self.size} float32")
         version = self.version + 1
         slot = self._slots[version % SLOTS]
         slot[SEAL] = 0
