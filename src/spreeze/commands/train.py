@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,8 +93,15 @@ def report(run: Run, config: Config) -> str:
         f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
         f"Run:  {run.path}\n"
-        f"Next: spreeze eval {run.path.name}{folder}"
+        f"Next: {_this_program()} eval {run.path.name}{folder}"
     )
+
+
+def _this_program() -> str:
+    """How the user can call us again: by name, or by the path he used."""
+    if shutil.which("spreeze"):
+        return "spreeze"
+    return "python -m spreeze" if sys.argv[0].endswith(".py") else os.path.relpath(sys.argv[0])
 
 
 def _given(arguments: list[str], flag: str) -> str | None:
