@@ -62,8 +62,12 @@ def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
 
 
 def mlp(params: dict[str, Tensor], x: Tensor) -> Tensor:
-    """ReLU between layers, none after the last.  [B, in] -> [B, out] or [ensemble, B, out]."""
+    """ReLU between layers, none after the last.  [B, in] -> [B, out] or [ensemble, B, out].
+
+    Computes in the type of its parameters and returns float32: losses are never in half precision.
+    """
     num_layers = len(params) // 2
+    x = x.to(params["w0"].dtype)
     for i in range(num_layers):
         w, b = params[f"w{i}"], params[f"b{i}"]
         if w.ndim == 2:
@@ -73,7 +77,7 @@ def mlp(params: dict[str, Tensor], x: Tensor) -> Tensor:
             x = torch.baddbmm(b, x, w)
         if i < num_layers - 1:
             x = torch.relu(x)
-    return x
+    return x.float()
 
 
 def tanh_gaussian(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -194,7 +194,7 @@ def test_roles_are_processes_with_titles_and_samplers_have_no_torch(runs: str) -
                     maps = Path(f"/proc/{child.pid}/maps").read_text()
                 except (psutil.Error, OSError, IndexError):
                     continue
-                if title.startswith("spreeze "):
+                if title.endswith(" titled"):
                     seen.setdefault(title, []).append(str(child.pid))
                     if "libtorch" in maps:
                         torch_users.add(title)

@@ -27,8 +27,11 @@ class SACConfig(AlgoConfig):
     """Entropy that the temperature aims at, per action dimension."""
 
 
-def build(config: SACConfig, spec: EnvSpec) -> Algorithm:
-    """SAC for one environment. Torch is imported here, so that the knobs above cost no second."""
+def build(config: SACConfig, spec: EnvSpec, half: bool = False) -> Algorithm:
+    """SAC for one environment, with matrix products in bfloat16 if `half`.
+
+    Torch is imported here, so that the knobs above cost no second.
+    """
     import torch
 
     from spreeze.networks import Shapes, init_uniform, mlp, mlp_shapes, tanh_gaussian
@@ -38,6 +41,7 @@ def build(config: SACConfig, spec: EnvSpec) -> Algorithm:
     policy_shapes = mlp_shapes([spec.obs_size, *hidden, 2 * spec.action_size])
     actor_shapes = Shapes((*policy_shapes.items, ("log_alpha", (1,))))
     critic_shapes = mlp_shapes([spec.obs_size + spec.action_size, *hidden, 1], ensemble=2)
+    dtype = torch.bfloat16 if half else torch.float32
     target_entropy = config.target_entropy_per_action * spec.action_size
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
@@ -46,13 +50,14 @@ def build(config: SACConfig, spec: EnvSpec) -> Algorithm:
         return actor, init_uniform(critic_shapes, generator)
 
     def act(actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        params = actor_shapes.split(actor)
-        log_alpha = params.pop("log_alpha")
-        action, log_prob = tanh_gaussian(mlp(params, obs), noise)
+        policy, log_alpha = torch.split(actor, [policy_shapes.size, 1])
+        head = mlp(policy_shapes.split(policy.to(dtype)), obs)
+        action, log_prob = tanh_gaussian(head, noise)
         return action, log_prob, log_alpha
 
     def q_values(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        return mlp(critic_shapes.split(critic), torch.cat([obs, action], -1)).squeeze(-1)  # [2, B]
+        params = critic_shapes.split(critic.to(dtype))
+        return mlp(params, torch.cat([obs, action], -1)).squeeze(-1)  # [2, B]
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
