@@ -32,6 +32,12 @@ def nothing_left_behind() -> Iterator[None]:
     assert not left, f"left behind: {left}"
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compiled updates of tests neither come from the user's cache nor go there."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> str:
     """A folder for the runs of one test."""

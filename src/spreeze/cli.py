@@ -16,6 +16,7 @@ COMMANDS = {
     "eval": "play a trained policy without noise and print its returns",
     "runs": "a table of the runs in a folder",
     "algos": "the algorithms, one line each",
+    "bench": "measure, always against a reference in the same run",
     "doctor": "check this machine and say what to do",
 }
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130

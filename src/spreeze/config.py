@@ -12,7 +12,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -57,6 +57,10 @@ class LearnerConfig:
     """Updates between two publications of the policy."""
     threads: int | Auto = "auto"
     """CPU threads of the learner."""
+    compile: bool = True
+    """Compile the update in the background and swap it in when it is ready."""
+    precision: Literal["float32", "tf32", "bf16"] | Auto = "auto"
+    """Matrix products; parameters and optimiser are always float32. Auto: bf16 where the device has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

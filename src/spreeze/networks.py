@@ -74,7 +74,8 @@ def mlp(params: dict[str, Tensor], x: Tensor) -> Tensor:
             x = torch.addmm(b, x, w)
         else:
             x = x.expand(w.shape[0], *x.shape) if x.ndim == 2 else x
-            x = torch.baddbmm(b, x, w)
+            # Not baddbmm: it copies the bias to full size first; a compiler fuses this addition.
+            x = torch.bmm(x, w) + b
         if i < num_layers - 1:
             x = torch.relu(x)
     return x.float()

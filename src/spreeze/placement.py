@@ -26,11 +26,18 @@ class Machine:
     cores: int
     memory_bytes: int
     gpus: tuple[Gpu, ...]
+    bfloat16: bool = False
+    """Whether the CPU multiplies bfloat16 faster than float32."""
 
 
 def look_around() -> Machine:
     """Describe this machine as this process may use it."""
-    return Machine(cores=usable_cores(), memory_bytes=available_memory(), gpus=visible_gpus())
+    return Machine(
+        cores=usable_cores(),
+        memory_bytes=available_memory(),
+        gpus=visible_gpus(),
+        bfloat16=multiplies_bfloat16(),
+    )
 
 
 def usable_cores() -> int:
@@ -87,6 +94,14 @@ def cpu_name() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for matrix products in bfloat16."""
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text()
+        return "amx_bf16" in flags or "avx512_bf16" in flags
+    return False
 
 
 def compiler() -> str | None:

@@ -13,6 +13,11 @@ from spreeze.config import Config, settled
 from spreeze.metrics import Rate, Recorder, finite
 from spreeze.wires.control import Control
 
+COMPILE_PROBLEMS = {
+    2: "no C++ compiler: updates run at about half speed (Debian: apt install g++)",
+    3: "the update could not be compiled and runs at about half speed; see logs/compiler.log",
+}
+
 
 @dataclass
 class Snapshot:
@@ -216,8 +221,15 @@ class Progress:
             out.append(
                 f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut"
             )
+        if problem := COMPILE_PROBLEMS.get(int(control.learner["compiled"])):
+            out.append(problem)
         if failed := int(control.learner["saves_failed"] + control.evaluator["saves_failed"]):
             out.append(f"{failed} checkpoints could not be written; is the disk full? See logs/")
+        began = float(control.learner["first_update_s"])
+        if began > 0 and not self.snapshot.evaluations and self.elapsed_s - began > 120:
+            out.append(
+                "no evaluation has ended in two minutes; if episodes have no end, set a TimeLimit"
+            )
         words = {f"sampler-{i}": row for i, row in enumerate(control.samplers)}
         words |= {"learner-0": control.learner, "evaluator-0": control.evaluator}
         for name, row in words.items():

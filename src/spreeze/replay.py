@@ -17,13 +17,13 @@ class Replay:
 
     def __init__(self, layout: Layout, capacity: int, device: torch.device) -> None:
         """Take the memory at once: running out of it must happen before the run, not in it."""
+        self.layout = layout
         self.capacity = capacity
         self.data = torch.zeros(capacity, layout.width, device=device)
         # The fill, as a tensor too: a captured or compiled update reads it from the device.
-        self.size = torch.zeros((), device=device)
+        self.fill = torch.zeros((), device=device)
         self.num_rows = 0
         self._next = 0
-        self._columns = layout.columns()
 
     def insert(self, rows: Rows) -> None:
         """Append rows, overwriting the oldest."""
@@ -33,18 +33,19 @@ class Replay:
         self.data[: len(fresh) - head].copy_(fresh[head:])
         self._next = (self._next + len(fresh)) % self.capacity
         self.num_rows = min(self.num_rows + len(fresh), self.capacity)
-        self.size.fill_(self.num_rows)
+        self.fill.fill_(self.num_rows)
 
-    def gather(self, uniform: Tensor) -> Batch:
-        """The batch at uniform numbers in [0, 1): shapes never depend on the fill."""
-        # Rounding can turn 0.99999997 * size into size itself.
-        index = torch.minimum((uniform * self.size).long(), (self.size - 1).long())
-        rows = self.data[index]
-        part = {name: rows[:, columns] for name, columns in self._columns.items()}
-        return Batch(
-            obs=part["obs"],
-            action=part["action"],
-            reward=part["reward"].squeeze(1),
-            discount=part["discount"].squeeze(1),
-            next_obs=part["next_obs"],
-        )
+
+def gather(data: Tensor, fill: Tensor, uniform: Tensor, columns: dict[str, slice]) -> Batch:
+    """The batch at uniform numbers in [0, 1): shapes never depend on how full the replay is."""
+    # Rounding can turn 0.99999997 * fill into fill itself.
+    index = torch.minimum((uniform * fill).long(), (fill - 1).long())
+    rows = data[index]
+    part = {name: rows[:, place] for name, place in columns.items()}
+    return Batch(
+        obs=part["obs"],
+        action=part["action"],
+        reward=part["reward"].squeeze(1),
+        discount=part["discount"].squeeze(1),
+        next_obs=part["next_obs"],
+    )

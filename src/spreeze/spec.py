@@ -44,6 +44,8 @@ class EnvSpec:
     action_low: tuple[float, ...]
     action_high: tuple[float, ...]
     max_episode_steps: int | None = None
+    vector_envs: int | None = None
+    """How many environments the user's own vector environment has; None for a plain one."""
 
     @property
     def obs_size(self) -> int:
@@ -101,6 +103,10 @@ class Layout:
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return 4 * self.width
+
+    def size(self, name: str) -> int:
+        """Numbers in a field."""
+        return next(field.size for field in self.fields if field.name == name)
 
     def columns(self) -> dict[str, slice]:
         """Where each field lies in the matrix view of the rows."""

@@ -17,7 +17,7 @@ FEW_CORES = 4
 def resolve(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Config, dict[str, str]]:
     """The config without any "auto", and why each value was chosen, by knob."""
     filler = Filler(config)
-    _place(filler, machine)
+    _place(filler, spec, machine)
     _size(filler, spec, machine)
     _pace(filler, machine)
     return filler.config, filler.reasons
@@ -45,7 +45,7 @@ class Filler:
         return self.config.device.startswith("cuda")
 
 
-def _place(filler: Filler, machine: Machine) -> None:
+def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     """Which device learns, which cores sample."""
     gpus, cores = machine.gpus, machine.cores
     found = f"{gpus[0].name} found" if gpus else "no NVIDIA GPU found"
@@ -58,7 +58,15 @@ def _place(filler: Filler, machine: Machine) -> None:
     spare = 2 if cores > FEW_CORES else 1
     reason = f"{cores} cores, {spare} left to learner and evaluator"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
-    filler.fill("sampler.envs_per_process", 8, "one forward pass serves eight environments")
+    num_envs = spec.vector_envs
+    reason = "one forward pass serves them all" if num_envs is None else "the vector environment's"
+    chosen = filler.fill("sampler.envs_per_process", num_envs or 8, reason)
+    if num_envs is not None and chosen != num_envs:
+        raise UsageError(
+            [
+                f"--sampler.envs-per-process {chosen}: the vector environment {spec.id} has {num_envs}."
+            ]
+        )
     share = 1.0 if cores > FEW_CORES else 0.1
     filler.fill("evaluator.share", share, f"{cores} cores")
 
@@ -92,8 +100,11 @@ def _pace(filler: Filler, machine: Machine) -> None:
     cores, on_gpu, config = machine.cores, filler.on_gpu, filler.config
     publish = 16 if on_gpu else 4
     filler.fill("learner.updates_per_publish", publish, "publishing costs little beside them")
-    # Threads that wait for each other on a core taken by a sampler are slower than one alone.
     wide = max(settled(config.hyper.hidden)) > 64
+    half = on_gpu or (machine.bfloat16 and wide)
+    reason = "the device has instructions for it" if half else "faster for this size on this device"
+    filler.fill("learner.precision", "bf16" if half else "float32", reason)
+    # Threads that wait for each other on a core taken by a sampler are slower than one alone.
     threads = 1 if on_gpu or not wide else max(1, math.ceil(cores / 2)) if cores > 2 else cores
     filler.fill("learner.threads", threads, f"{cores} cores" if wide else "small networks need one")
     if config.serial:

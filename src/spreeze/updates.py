@@ -1,26 +1,32 @@
 """From losses to updates: gradients, Adam, target mixing, for every algorithm alike.
 
-`make_update` is one pure function of plain tensors. How it is executed is `Updater`'s business
-alone: eager on the CPU, replayed as one CUDA graph on a GPU. A faster way to run the same function
-(a compiler, several updates per call, two devices) has its place in `Updater._prepare`.
+`Step` is one whole update, the gather from the replay included, as a pure function of plain
+tensors. How it is executed is the `Updater`'s business alone: as it is on the CPU, several at a time
+as one CUDA graph on a GPU, and either way with the compiled form of the same function as soon as
+there is one (`compiling`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from spreeze.algos.base import Algorithm, Metrics
-from spreeze.replay import Replay
-from spreeze.spec import Batch
+from spreeze.replay import Replay, gather
+from spreeze.spec import Batch, Layout
 
 State = dict[str, Tensor]
 Loss = Callable[..., tuple[Tensor, Metrics]]
-Update = Callable[[State, Batch, Tensor, Tensor], tuple[State, Metrics]]
+StepFunction = Callable[..., Sequence[Tensor]]
 
+STATE = (
+    *("actor", "critic", "target"),
+    *("actor_m", "actor_v", "critic_m", "critic_v"),  # Adam's moments
+    "updates",
+)
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPS = 1e-8
 
@@ -34,11 +40,11 @@ def init_state(algorithm: Algorithm, seed: int, device: torch.device) -> State:
         state[f"{name}_m"] = torch.zeros_like(state[name])
         state[f"{name}_v"] = torch.zeros_like(state[name])
     state["updates"] = torch.zeros(())
-    return {name: tensor.to(device) for name, tensor in state.items()}
+    return {name: state[name].to(device) for name in STATE}
 
 
 def adam(
-    param: Tensor, grad: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: float
+    param: Tensor, grad: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One Adam step on a flat vector; returns the new parameter and moments."""
     beta1, beta2 = ADAM_BETAS
@@ -62,36 +68,65 @@ def gradient(loss: Loss, param: Tensor, *rest: Any) -> tuple[Tensor, Metrics]:
     return grad, metrics
 
 
-def make_update(algorithm: Algorithm, lr: float, tau: float) -> Update:
-    """The update as a pure function: (state, batch, two noises) -> (state, metrics)."""
+def update(
+    algorithm: Algorithm, s: State, batch: Batch, noise: Tensor, lr: Tensor, tau: Tensor
+) -> tuple[State, Metrics]:
+    """One update of all networks: critic, then actor against the new critic, then target.
 
-    def update(
-        s: State, batch: Batch, critic_noise: Tensor, actor_noise: Tensor
-    ) -> tuple[State, Metrics]:
-        step = s["updates"] + 1
-        grad, critic_metrics = gradient(
-            algorithm.critic_loss, s["critic"], s["target"], s["actor"], batch, critic_noise
-        )
-        critic, critic_m, critic_v = adam(s["critic"], grad, s["critic_m"], s["critic_v"], step, lr)
-        grad, actor_metrics = gradient(algorithm.actor_loss, s["actor"], critic, batch, actor_noise)
-        actor, actor_m, actor_v = adam(s["actor"], grad, s["actor_m"], s["actor_v"], step, lr)
-        state = {
-            "actor": actor,
-            "critic": critic,
-            "target": torch.lerp(s["target"], critic, tau),
-            "actor_m": actor_m,
-            "actor_v": actor_v,
-            "critic_m": critic_m,
-            "critic_v": critic_v,
-            "updates": step,
-        }
-        return state, {**critic_metrics, **actor_metrics}
+    `noise` is [2, B, action]: the first for the critic's loss, the second for the actor's.
+    """
+    step = s["updates"] + 1
+    grad, critic_metrics = gradient(
+        algorithm.critic_loss, s["critic"], s["target"], s["actor"], batch, noise[0]
+    )
+    critic, critic_m, critic_v = adam(s["critic"], grad, s["critic_m"], s["critic_v"], step, lr)
+    grad, actor_metrics = gradient(algorithm.actor_loss, s["actor"], critic, batch, noise[1])
+    actor, actor_m, actor_v = adam(s["actor"], grad, s["actor_m"], s["actor_v"], step, lr)
+    state = {
+        "actor": actor,
+        "critic": critic,
+        "target": s["target"] + tau * (critic - s["target"]),
+        "actor_m": actor_m,
+        "actor_v": actor_v,
+        "critic_m": critic_m,
+        "critic_v": critic_v,
+        "updates": step,
+    }
+    return state, {**critic_metrics, **actor_metrics}
 
-    return update
+
+class Step:
+    """An update from the replay: (data, fill, uniform, noise, rates, *state) -> (*state, metrics).
+
+    Rates are learning rate and tau as a tensor, so that one compiled form serves all of them.
+    """
+
+    def __init__(self, algorithm: Algorithm, layout: Layout) -> None:
+        """The update of `algorithm` on rows of `layout`."""
+        self._algorithm = algorithm
+        self._columns = layout.columns()
+        self.metric_names: tuple[str, ...] = ()
+
+    def __call__(
+        self,
+        data: Tensor,
+        fill: Tensor,
+        uniform: Tensor,
+        noise: Tensor,
+        rates: Tensor,
+        *state: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """One update; pure."""
+        batch = gather(data, fill, uniform, self._columns)
+        before = dict(zip(STATE, state, strict=True))
+        after, metrics = update(self._algorithm, before, batch, noise, rates[0], rates[1])
+        self.metric_names = tuple(metrics)
+        values = torch.stack([value.reshape(()).float() for value in metrics.values()])
+        return (*(after[name] for name in STATE), values)
 
 
 class Updater:
-    """Runs updates on one device; its state tensors keep their addresses for ever."""
+    """Runs updates on one device, each time `chunk` of them."""
 
     def __init__(
         self,
@@ -99,58 +134,96 @@ class Updater:
         replay: Replay,
         state: State,
         batch_size: int,
-        lr: float,
-        tau: float,
+        rates: tuple[float, float],
+        chunk: int = 1,
     ) -> None:
-        """Prepare to update `state` from `replay`."""
-        self.state = state
-        self.device = replay.data.device
+        """Prepare to update `state` from `replay`, with learning rate and tau in `rates`."""
         self.batch_size = batch_size
+        self.plain = Step(algorithm, replay.layout)
         self._replay = replay
-        self._update = make_update(algorithm, lr, tau)
-        self._action_size = replay.gather(torch.zeros(1, device=self.device)).action.shape[1]
-        self._metrics: Metrics = {}
-        self._step: Callable[[], None] | None = None
+        self._device = replay.data.device
+        self._action_size = replay.layout.size("action")
+        self._rates = torch.tensor(rates, device=self._device)
+        self._chunk = chunk
+        self._state = [state[name] for name in STATE]
+        self._metrics = torch.zeros(0)
+        self._fast: dict[int, StepFunction] = {}
+        self._prepared: dict[int, Callable[[], None]] = {}
 
-    def run(self, num_updates: int) -> None:
-        """So many updates; on a GPU this only enqueues them."""
-        if self._step is None:
-            self._step = self._prepare()
-        for _ in range(num_updates):
-            self._step()
+    @property
+    def state(self) -> State:
+        """The newest networks and moments."""
+        return dict(zip(STATE, self._state, strict=True))
+
+    def run(self) -> None:
+        """One chunk of updates; on a GPU this only enqueues them."""
+        if self.batch_size not in self._prepared:
+            self._prepared[self.batch_size] = self._prepare()
+        self._prepared[self.batch_size]()
+
+    def use(self, batch_size: int, step: StepFunction) -> None:
+        """From now on, run a compiled form of the same update for this batch size."""
+        self._fast[batch_size] = step
+        self._prepared.pop(batch_size, None)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the last update; this waits for the device, so call it rarely."""
-        return {name: float(value) for name, value in self._metrics.items()}
+        return dict(zip(self.plain.metric_names, self._metrics.tolist(), strict=True))
 
-    def _one_update(self) -> None:
-        batch = self._replay.gather(torch.rand(self.batch_size, device=self.device))
-        noise = torch.randn(2, self.batch_size, self._action_size, device=self.device)
+    def inputs(self, batch_size: int) -> tuple[Tensor, ...]:
+        """What a step takes, with fresh random numbers."""
+        uniform, noise = self._draw(1, batch_size)
+        return (
+            self._replay.data,
+            self._replay.fill,
+            uniform[0],
+            noise[0],
+            self._rates,
+            *self._state,
+        )
+
+    def updates(self) -> None:
+        """One chunk of updates, each from the state that the one before left."""
+        step = self._fast.get(self.batch_size, self.plain)
+        uniform, noise = self._draw(self._chunk, self.batch_size)
+        state, data, fill = self._state, self._replay.data, self._replay.fill
         with torch.no_grad():
-            state, metrics = self._update(self.state, batch, noise[0], noise[1])
-            for name, tensor in state.items():
-                self.state[name].copy_(tensor)
-        self._metrics = metrics
+            for i in range(self._chunk):
+                *state, metrics = step(data, fill, uniform[i], noise[i], self._rates, *state)
+        self._take_over(state, metrics)
+
+    def _draw(self, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
+        uniform = torch.rand(num, batch_size, device=self._device)
+        shape = (num, 2, batch_size, self._action_size)
+        return uniform, torch.randn(shape, device=self._device)
+
+    def _take_over(self, state: list[Tensor], metrics: Tensor) -> None:
+        if self._device.type == "cpu":
+            self._state, self._metrics = state, metrics
+            return
+        # A captured graph reads and writes where it was captured: same tensors, new contents.
+        for old, new in zip(self._state, state, strict=True):
+            old.copy_(new)
+        if self._metrics.shape != metrics.shape:
+            self._metrics = torch.zeros_like(metrics)
+        self._metrics.copy_(metrics)
 
     def _prepare(self) -> Callable[[], None]:
-        """The fastest way to run one update on this device."""
-        if self.device.type == "cuda":
-            return self._capture()
-        return self._one_update
+        """The fastest way to run a chunk on this device."""
+        return self.updates if self._device.type == "cpu" else self._capture()
 
     def _capture(self) -> Callable[[], None]:
-        """One CUDA graph of the whole update: a launch instead of some two hundred."""
-        torch.set_float32_matmul_precision("high")
-        before = {name: tensor.clone() for name, tensor in self.state.items()}
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
+        """One CUDA graph of the whole chunk: one launch instead of hundreds for each update."""
+        before = [tensor.clone() for tensor in self._state]
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            for _ in range(3):  # cuBLAS and the allocator settle before the capture
-                self._one_update()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
+            for _ in range(2):  # cuBLAS and the allocator settle before the capture
+                self.updates()
+        torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            self._one_update()
-        for name, tensor in before.items():
-            self.state[name].copy_(tensor)
+            self.updates()
+        for tensor, saved in zip(self._state, before, strict=True):
+            tensor.copy_(saved)
         return graph.replay

@@ -43,7 +43,12 @@ SUMMARY = [
     "restarts",
     "device",
 ]
-SMALL = {"algo.hidden": (16, 16), "learner.batch_size": 32, "replay.capacity": 10_000}
+SMALL = {
+    "algo.hidden": (16, 16),
+    "learner.batch_size": 32,
+    "learner.compile": False,
+    "replay.capacity": 10_000,
+}
 
 
 def spreeze_command(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
@@ -291,9 +296,7 @@ def test_n_step_and_vector_environments_train(runs: str) -> None:
     def vector() -> Any:
         return gym.make_vec("Pendulum-v1", num_envs=4)
 
-    run = spreeze.train(
-        vector, runs=runs, time="6s", **SMALL, **{"algo.n_step": 3, "sampler.envs_per_process": 4}
-    )
+    run = spreeze.train(vector, runs=runs, time="6s", **SMALL, **{"algo.n_step": 3})
     assert run.summary["updates"] > 0
     assert math.isfinite(records(run.path, "learner-0")[-1]["train/critic_loss"])
 

@@ -56,6 +56,15 @@ def test_the_machine_decides() -> None:
     assert large.learner.batch_size > small.learner.batch_size  # type: ignore[operator]
 
 
+def test_a_vector_environment_decides_how_many_environments_a_sampler_has() -> None:
+    spec = dataclasses.replace(SPEC, vector_envs=12)
+    made = make_plan(default_config(env=SPEC.id), spec, LAPTOP)
+    assert made.config.sampler.envs_per_process == 12
+    config = config_with(default_config(env=SPEC.id), {"sampler.envs_per_process": 8})
+    with pytest.raises(UsageError, match="has 12"):
+        make_plan(config, spec, LAPTOP)
+
+
 def test_a_ratio_that_is_given_binds_both_sides() -> None:
     config = plan(LAPTOP, **{"learner.updates_per_step": 0.5}).config
     assert config.learner.ratio_bounds == (0.5, 0.5)

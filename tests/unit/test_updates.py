@@ -7,14 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.sac import SACConfig, build
-from spreeze.networks import tanh_gaussian
-from spreeze.replay import Replay
+from spreeze.bench.plain import PLAIN
+from spreeze.replay import Replay, gather
 from spreeze.spec import Batch, EnvSpec, as_matrix, transition_layout
-from spreeze.updates import Updater, init_state, make_update
+from spreeze.updates import Updater, init_state, update
 
 SPEC = EnvSpec(
     id="x", obs_shape=(4,), action_shape=(2,), action_low=(-1.0, -1.0), action_high=(1.0, 1.0)
@@ -29,82 +28,22 @@ def random_batch(size: int, generator: torch.Generator) -> Batch:
     return Batch(draw[:, :4], draw[:, 4:6].tanh(), draw[:, 6], discount, draw[:, 8:])
 
 
-class PlainSAC:
-    """SAC as one writes it with modules and torch.optim: the reference."""
-
-    def __init__(self, state: dict[str, Tensor], lr: float, tau: float) -> None:
-        algorithm = build(CONFIG, SPEC)
-        actor = algorithm.actor_shapes.split(state["actor"].clone())
-        critic = algorithm.critic_shapes.split(state["critic"].clone())
-        self.log_alpha = actor.pop("log_alpha").clone().requires_grad_()
-        self.actor = self.module(actor)
-        self.critics = [self.module({k: v[i] for k, v in critic.items()}) for i in range(2)]
-        self.targets = [self.module({k: v[i] for k, v in critic.items()}) for i in range(2)]
-        self.critic_optimizer = torch.optim.Adam(
-            [p for c in self.critics for p in c.parameters()], lr
-        )
-        self.actor_optimizer = torch.optim.Adam([*self.actor.parameters(), self.log_alpha], lr)
-        self.tau = tau
-
-    @staticmethod
-    def module(params: dict[str, Tensor]) -> nn.Sequential:
-        layers: list[nn.Module] = []
-        for i in range(len(params) // 2):
-            weight, bias = params[f"w{i}"], params[f"b{i}"].reshape(-1)
-            layer = nn.Linear(*weight.shape)
-            layer.weight.data, layer.bias.data = weight.T.clone(), bias.clone()
-            layers += [layer, nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
-
-    def update(self, batch: Batch, critic_noise: Tensor, actor_noise: Tensor) -> None:
-        with torch.no_grad():
-            action, log_prob = tanh_gaussian(self.actor(batch.next_obs), critic_noise)
-            next_q = torch.min(
-                *(t(torch.cat([batch.next_obs, action], -1)).squeeze(-1) for t in self.targets)
-            )
-            goal = batch.reward + batch.discount * (next_q - self.log_alpha.exp() * log_prob)
-        inputs = torch.cat([batch.obs, batch.action], -1)
-        critic_loss = sum(
-            0.5 * nn.functional.mse_loss(c(inputs).squeeze(-1), goal) for c in self.critics
-        )
-        self.critic_optimizer.zero_grad()
-        critic_loss.backward()  # type: ignore[union-attr]
-        self.critic_optimizer.step()
-        action, log_prob = tanh_gaussian(self.actor(batch.obs), actor_noise)
-        q = torch.min(*(c(torch.cat([batch.obs, action], -1)).squeeze(-1) for c in self.critics))
-        loss = (self.log_alpha.exp().detach() * log_prob - q).mean()
-        loss = loss - (self.log_alpha * (log_prob.detach() - 2.0)).mean()
-        self.actor_optimizer.zero_grad()
-        loss.backward()
-        self.actor_optimizer.step()
-        for target, critic in zip(self.targets, self.critics, strict=True):
-            for mixed, online in zip(target.parameters(), critic.parameters(), strict=True):
-                mixed.data.lerp_(online.data, self.tau)
-
-
-def flat(module: nn.Module) -> list[Tensor]:
-    return [p.detach().t().reshape(-1) for p in module.parameters()]
-
-
-def test_sac_equals_plain_modules_and_optimisers() -> None:
-    algorithm = build(CONFIG, SPEC)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_update_equals_plain_modules_and_optimisers(name: str) -> None:
+    config = ALGORITHMS[name].config(hidden=(16, 16))
+    algorithm = ALGORITHMS[name].build(config, SPEC)
     state = init_state(algorithm, 0, CPU)
-    plain = PlainSAC(state, lr=1e-2, tau=0.05)
-    update = make_update(algorithm, lr=1e-2, tau=0.05)
+    plain = PLAIN[name](config, SPEC, algorithm, state, (1e-2, 0.05))
+    rates = (torch.tensor(1e-2), torch.tensor(0.05))
     generator = torch.Generator().manual_seed(1)
     for _ in range(25):
         batch = random_batch(32, generator)
-        noises = torch.randn(2, 32, 2, generator=generator)
-        plain.update(batch, noises[0], noises[1])
+        noise = torch.randn(2, 32, 2, generator=generator)
+        plain.update(batch, noise)
         with torch.no_grad():
-            state, _ = update(state, batch, noises[0], noises[1])
-    expected = torch.cat([*flat(plain.actor), plain.log_alpha.detach()])
-    torch.testing.assert_close(state["actor"], expected, rtol=1e-3, atol=1e-4)
-    for name, nets in (("critic", plain.critics), ("target", plain.targets)):
-        for i, net in enumerate(nets):
-            ours = algorithm.critic_shapes.split(state[name])
-            mine = torch.cat([part[i].reshape(-1) for part in ours.values()])
-            torch.testing.assert_close(mine, torch.cat(flat(net)), rtol=1e-3, atol=1e-4)
+            state, _ = update(algorithm, state, batch, noise, *rates)
+    for network, expected in plain.vectors().items():
+        torch.testing.assert_close(state[network], expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -133,10 +72,10 @@ class TestEveryAlgorithm:
         before = {key: tensor.clone() for key, tensor in state.items()}
         generator = torch.Generator().manual_seed(0)
         batch, noise = random_batch(16, generator), torch.randn(2, 16, 2, generator=generator)
-        update = make_update(algorithm, 1e-3, 0.01)
+        rates = (torch.tensor(1e-3), torch.tensor(0.01))
         with torch.no_grad():
-            first, _ = update(state, batch, noise[0], noise[1])
-            second, _ = update(state, batch, noise[0], noise[1])
+            first, _ = update(algorithm, state, batch, noise, *rates)
+            second, _ = update(algorithm, state, batch, noise, *rates)
         assert all(torch.equal(state[key], before[key]) for key in state)
         assert all(torch.equal(first[key], second[key]) for key in state)
         assert not torch.equal(first["critic"], state["critic"])
@@ -157,11 +96,10 @@ def test_a_one_state_problem_has_the_value_of_the_geometric_series() -> None:
     rows["reward"], rows["discount"] = 1.0, 0.9
     rows["action"] = np.random.default_rng(0).uniform(-1, 1, (64, 2))
     replay.insert(rows)
-    updater = Updater(algorithm, replay, init_state(algorithm, 0, CPU), 32, lr=3e-3, tau=0.05)
+    updater = Updater(algorithm, replay, init_state(algorithm, 0, CPU), 32, (3e-3, 0.05))
     torch.manual_seed(0)
-    updater.state["actor_m"].zero_()
     for _ in range(1500):
-        updater.run(1)
+        updater.run()
         updater.state["actor"][-1] = -18.0  # hold the temperature at nothing
     assert updater.metrics()["q_mean"] == pytest.approx(10.0, abs=0.5)
 
@@ -194,7 +132,8 @@ def test_a_batch_holds_stored_rows_and_nothing_else() -> None:
     rows = np.zeros(7, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(7, layout.width))
     replay.insert(rows)
-    batch = replay.gather(torch.tensor([0.0, 0.5, 0.999999999, 1.0 - 2**-24]))
+    uniform = torch.tensor([0.0, 0.5, 0.999999999, 1.0 - 2**-24])
+    batch = gather(replay.data, replay.fill, uniform, layout.columns())
     for i, index in enumerate([0, 3, 6, 6]):
         np.testing.assert_array_equal(batch.obs[i], rows["obs"][index])
         np.testing.assert_array_equal(batch.next_obs[i], rows["next_obs"][index])
@@ -226,15 +165,27 @@ def test_the_fastest_way_gives_the_numbers_of_the_plain_one(device: str) -> None
     rows["discount"] = 0.99
     replay.insert(rows)
     plain, fast = (
-        Updater(algorithm, replay, init_state(algorithm, 0, replay.data.device), 64, 1e-3, 0.01)
+        Updater(
+            algorithm,
+            replay,
+            init_state(algorithm, 0, replay.data.device),
+            64,
+            (1e-3, 0.01),
+            chunk=4,
+        )
         for _ in range(2)
     )
-    fast.run(0)
+    fast.run()  # whatever it prepares must leave no trace
+    fast = Updater(
+        algorithm, replay, init_state(algorithm, 0, replay.data.device), 64, (1e-3, 0.01), chunk=4
+    )
+    fast._prepared[64] = fast._prepare()
     torch.manual_seed(5)
-    for _ in range(20):
-        plain._one_update()
+    for _ in range(5):
+        plain.updates()
     torch.manual_seed(5)
-    fast.run(20)
+    for _ in range(5):
+        fast.run()
     assert float(fast.state["updates"]) == 20
     for name, tensor in plain.state.items():
         torch.testing.assert_close(fast.state[name], tensor, rtol=1e-2, atol=1e-3)

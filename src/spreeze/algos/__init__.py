@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from spreeze.algos import sac
 from spreeze.algos.base import AlgoConfig, Algorithm
@@ -15,7 +14,7 @@ class Entry:
     """What the registry knows of an algorithm; none of it needs torch."""
 
     config: type[AlgoConfig]
-    build: Callable[[Any, Any], Algorithm]
+    build: Callable[..., Algorithm]
     summary: str
     spaces: str
 

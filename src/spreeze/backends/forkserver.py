@@ -13,7 +13,6 @@ them; the server answers with the pid, and later with the exit status.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import importlib
 import os
@@ -28,7 +27,8 @@ from typing import Any
 
 import setproctitle
 
-PR_SET_PDEATHSIG = 1
+from spreeze.lifeline import die_with_parent
+
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -36,13 +36,6 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
 )
 PRELOAD = ("numpy", "gymnasium", "spreeze.roles.sampler", "spreeze.roles.evaluator")
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; leave at once if it already has."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:

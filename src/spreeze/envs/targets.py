@@ -140,6 +140,7 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
         action_low=tuple(act.low.ravel().tolist()),
         action_high=tuple(act.high.ravel().tolist()),
         max_episode_steps=limit,
+        vector_envs=env.num_envs if isinstance(env, VectorEnv) else None,
     )
 
 

@@ -13,6 +13,7 @@ import torch
 
 from spreeze.algos import ALGORITHMS
 from spreeze.checkpoint import save_training
+from spreeze.compiling import Compilation, agrees, recipe_of, set_precision
 from spreeze.config import settled
 from spreeze.policy import Policy
 from spreeze.replay import Replay
@@ -33,22 +34,16 @@ def run(ctx: Context) -> Iterator[None]:
     # Dead units decay into denormal numbers, which a CPU computes a hundred times slower.
     torch.set_flush_denormal(True)
     torch.manual_seed(ctx.seed()[0])
-    device = torch.device(config.device)
-    algorithm = ALGORITHMS[config.algo].build(config.hyper, ctx.spec)
-    replay = Replay(ctx.layout, settled(config.replay.capacity), device)
-    state = init_state(algorithm, ctx.seed()[0], device)
-    if config.resume is not None:
-        _restore(config.resume, state)
-    batch_size, lr, tau = config.learner.batch_size, config.hyper.lr, config.hyper.tau
-    updater = Updater(algorithm, replay, state, settled(batch_size), settled(lr), settled(tau))
     intake = Intake(ctx.experience.readers(), ctx.layout.dtype)
+    replay, updater = _build(ctx)
+    swap = Swap(ctx, updater)
     policy = Policy(ctx.spec, settled(config.hyper.hidden))
     warmup, chunk = settled(config.learner.warmup_rows), settled(config.learner.updates_per_publish)
     fewest, most = settled(config.learner.ratio_bounds)
-    updates = int(state["updates"])
+    updates = int(updater.state["updates"])
     logged_s = saved_s = ctx.now()
     # The samplers act with the very first networks rather than wait for updated ones.
-    _publish(ctx, state, policy, updates)
+    _publish(ctx, updater.state, policy, updates)
     words["updates"], words["ready"] = updates, 1
     try:
         while True:
@@ -60,10 +55,11 @@ def run(ctx: Context) -> Iterator[None]:
             if warm and updates < most * max(ctx.control.env_steps - warmup, 0):
                 if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
-                updater.run(chunk)
+                updater.run()
                 updates += chunk
                 words["updates"] = updates
-                _publish(ctx, state, policy, updates)
+                _publish(ctx, updater.state, policy, updates)
+                swap.poll()
             else:
                 ctx.wait(WAIT_S)
             if words["first_update_s"] > 0 and ctx.now() - logged_s >= LOG_EVERY_S:
@@ -71,10 +67,66 @@ def run(ctx: Context) -> Iterator[None]:
                 _log(ctx, updater)
             if ctx.now() - saved_s >= config.checkpoint.every_s:
                 saved_s = ctx.now()
-                _save(ctx, state, policy, updates)
+                _save(ctx, updater.state, policy, updates)
             yield
     finally:
-        _save(ctx, state, policy, updates)
+        swap.close()
+        _save(ctx, updater.state, policy, updates)
+
+
+def _build(ctx: Context) -> tuple[Replay, Updater]:
+    """Replay and networks on the training device, fresh or from a checkpoint."""
+    config = ctx.config
+    learner, hyper, device = config.learner, config.hyper, torch.device(config.device)
+    set_precision(settled(learner.precision))
+    algorithm = ALGORITHMS[config.algo].build(hyper, ctx.spec, learner.precision == "bf16")
+    replay = Replay(ctx.layout, settled(config.replay.capacity), device)
+    state = init_state(algorithm, ctx.seed()[0], device)
+    if config.resume is not None:
+        _restore(config.resume, state)
+    rates = (settled(hyper.lr), settled(hyper.tau))
+    chunk = settled(learner.updates_per_publish)
+    return replay, Updater(algorithm, replay, state, settled(learner.batch_size), rates, chunk)
+
+
+class Swap:
+    """Takes the compiled update into use when it is ready, for every batch size that is asked for."""
+
+    def __init__(self, ctx: Context, updater: Updater) -> None:
+        """Nothing is compiled before the first update: learning starts at once."""
+        self._ctx = ctx
+        self._updater = updater
+        self._running: dict[int, Compilation] = {}
+        self._settled: set[int] = set()
+        # One process that takes turns must not change its arithmetic at a random moment.
+        self._wanted = ctx.config.learner.compile and not ctx.config.serial
+
+    def poll(self) -> None:
+        """Look at the batch size that is asked for, and at what has been compiled."""
+        updater, size = self._updater, int(self._ctx.control.supervisor["batch_size"])
+        updater.batch_size = size
+        if not self._wanted or size in self._settled:
+            return
+        if size not in self._running:
+            log = self._ctx.run.log("compiler")
+            recipe = recipe_of(self._ctx.config, self._ctx.spec, size)
+            self._running[size] = Compilation(recipe, log)
+        compilation = self._running[size]
+        if not compilation.poll():
+            return
+        self._settled.add(size)
+        step, words = compilation.step, self._ctx.words
+        if step is not None and agrees(updater, step, compilation.recipe.precision):
+            updater.use(size, step)
+            words["compiled"] = 1
+        else:
+            print(compilation.problem or "the compiled update differs from the plain one")
+            words["compiled"] = 2 if "C++" in (compilation.problem or "") else 3
+
+    def close(self) -> None:
+        """End what is still being compiled."""
+        for compilation in self._running.values():
+            compilation.close()
 
 
 class Intake:
@@ -123,6 +175,7 @@ def _log(ctx: Context, updater: Updater) -> None:
         **{f"train/{name}": value for name, value in updater.metrics().items()},
         **{
             "train/n_updates": updates,
+            "perf/compiled": int(words["compiled"]),
             "perf/updates_per_step": updates / max(env_steps, 1),
             "async/policy_lag": float(words["policy_lag"]),
             "replay/rows": int(words["replay_rows"]),

@@ -30,6 +30,7 @@ LEARNER = [
     ("rows_lost", "<i8"),
     ("replay_rows", "<i8"),
     ("saves_failed", "<i8"),
+    ("compiled", "<i8"),
     ("policy_lag", "<f8"),
     ("first_update_s", "<f8"),
 ]

@@ -1,0 +1,1 @@
+"""Benchmarks: each measures against its reference in the same run."""

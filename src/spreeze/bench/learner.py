@@ -1,0 +1,163 @@
+"""How fast the update is: against the plain one in the same run, and against the device's limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from spreeze.algos import ALGORITHMS
+from spreeze.bench.plain import PLAIN
+from spreeze.compiling import Recipe, agrees, compile_step, load, set_precision
+from spreeze.replay import Replay, gather
+from spreeze.spec import EnvSpec, as_matrix, transition_layout
+from spreeze.updates import Updater, init_state
+
+HALF_CHEETAH = EnvSpec(
+    id="HalfCheetah-v5",
+    obs_shape=(17,),
+    action_shape=(6,),
+    action_low=(-1.0,) * 6,
+    action_high=(1.0,) * 6,
+)
+CAPACITY, ROWS = 1_000_000, 200_000
+RATES = (3e-4, 0.005)
+CHUNK = 16
+TURNS = 6
+MATMULS = {"mm", "addmm", "bmm", "baddbmm"}
+
+
+def measure(
+    spec: EnvSpec,
+    algo: str,
+    batch_size: int,
+    device: str,
+    precision: str,
+    threads: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Updates per second of the fastest path and of the plain one, in turns."""
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    set_precision(precision)
+    config = ALGORITHMS[algo].config(hidden=(256, 256))
+    algorithm = ALGORITHMS[algo].build(config, spec, precision == "bf16")
+    replay = _filled_replay(spec, torch.device(device))
+    state = init_state(algorithm, 0, replay.data.device)
+    chunk = CHUNK if device != "cpu" else 1
+    fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
+    recipe = Recipe(
+        algo=algo,
+        hyper=vars(config),
+        spec=spec.to_json(),
+        capacity=CAPACITY,
+        batch_size=batch_size,
+        device=device,
+        precision=precision,
+        threads=threads,
+    )
+    began = time.monotonic()
+    if not recipe.path().exists():
+        compile_step(recipe)
+    step = load(recipe.path())
+    compile_s = time.monotonic() - began
+    if not agrees(fast, step, precision):
+        raise RuntimeError("the compiled update differs from the plain one")
+    cost = Cost(fast, batch_size)
+    fast.use(batch_size, step)
+    plain = PLAIN[algo](config, spec, algorithm, {k: v.clone() for k, v in state.items()}, RATES)
+    columns = replay.layout.columns()
+
+    def plain_update() -> None:
+        uniform = torch.rand(batch_size, device=device)
+        noise = torch.randn(2, batch_size, spec.action_size, device=device)
+        plain.update(gather(replay.data, replay.fill, uniform, columns), noise)
+
+    rates: dict[str, list[float]] = {"fast": [], "plain": []}
+    for _ in range(TURNS):
+        share = seconds / (2 * TURNS)
+        rates["fast"].append(_rate(fast.run, chunk, share, device))
+        rates["plain"].append(_rate(plain_update, 1, share, device))
+    hz, eager = float(np.median(rates["fast"])), float(np.median(rates["plain"]))
+    peak_flops, peak_bytes = limits(device, precision)
+    return {
+        "batch_size": batch_size,
+        "update_hz": hz,
+        "update_frame_hz": hz * batch_size,
+        "eager_update_hz": eager,
+        "ratio": hz / eager,
+        "precision": precision,
+        "mflop_per_update": cost.flops / 1e6,
+        "mbytes_per_update": cost.bytes / 1e6,
+        "share_of_arithmetic_limit": cost.flops * hz / peak_flops,
+        "share_of_memory_limit": cost.bytes * hz / peak_bytes,
+        "compile_s": round(compile_s, 1),
+    }
+
+
+class Cost(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Arithmetic of one plain update, and the bytes its matrix products read and write."""
+
+    def __init__(self, updater: Updater, batch_size: int) -> None:
+        """Run one update under the counters."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+        inputs = updater.inputs(batch_size)
+        counter = FlopCounterMode(display=False)
+        with torch.no_grad(), counter, self:
+            updater.plain(*inputs)
+        self.flops = counter.get_total_flops()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count one operation."""
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ in MATMULS:
+            tensors = [*(a for a in args if isinstance(a, Tensor)), out]
+            self.bytes += sum(t.numel() * t.element_size() for t in tensors)
+        return out
+
+
+def limits(device: str, precision: str) -> tuple[float, float]:
+    """Floating-point operations and bytes per second that this device reaches at its best."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    size = 8192 if device != "cpu" else 1024
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    flops = 2 * size**3 * _rate(lambda: torch.mm(a, a), 1, 0.3, device)
+    block = torch.zeros(1 << 27 if device != "cpu" else 1 << 25, device=device)
+    other = torch.empty_like(block)
+    moved = 2 * block.numel() * 4 * _rate(lambda: other.copy_(block), 1, 0.3, device)
+    return flops, moved
+
+
+def _rate(function: Callable[[], Any], count: int, seconds: float, device: str) -> float:
+    """Calls per second times `count`, the device's queue emptied before and after."""
+
+    def settle() -> None:
+        if device != "cpu":
+            torch.cuda.synchronize(device)
+
+    function()
+    settle()
+    began, calls = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        for _ in range(4):
+            function()
+        calls += 4
+        settle()
+    return calls * count / (time.perf_counter() - began)
+
+
+def _filled_replay(spec: EnvSpec, device: torch.device) -> Replay:
+    layout = transition_layout(spec)
+    replay = Replay(layout, CAPACITY, device)
+    rows = np.zeros(ROWS, layout.dtype)
+    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(ROWS, layout.width))
+    rows["discount"] = 0.99
+    replay.insert(rows)
+    return replay

@@ -1,0 +1,244 @@
+"""Compiling the update: in a process of its own, kept on disk, swapped in when it is ready.
+
+Compilation takes 10 to 60 seconds and all of Python's attention, so it never happens in the learner.
+A low-priority process traces the very function that the learner runs, compiles it whole and stores
+the result in the user's cache folder under a name that says everything it depends on. The learner
+loads it in a thread, checks one update against the plain one, and goes on with it. The next run of
+the same shapes finds it there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spreeze.algos import ALGORITHMS
+from spreeze.config import Config, settled
+from spreeze.lifeline import die_with_parent
+from spreeze.placement import compiler, cpu_name
+from spreeze.replay import Replay
+from spreeze.spec import EnvSpec, transition_layout
+from spreeze.updates import StepFunction, Updater, init_state
+
+CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
+PRECISE, COARSE = 1e-3, 5e-2
+"""Largest difference of a checked update, relative to the largest number: float32; TF32 and bf16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that a compiled update depends on, as plain data."""
+
+    algo: str
+    hyper: dict[str, Any]
+    spec: dict[str, Any]
+    capacity: int
+    batch_size: int
+    device: str
+    precision: str
+    threads: int
+
+    def path(self) -> Path:
+        """Where the compiled form lies, or will."""
+        facts = dataclasses.asdict(self)
+        for name in (
+            "lr",
+            "tau",
+            "gamma",
+            "n_step",
+            "init_alpha",
+        ):  # given as data, not compiled in
+            facts["hyper"].pop(name, None)
+        facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape")}
+        facts["machine"] = (
+            torch.cuda.get_device_name(self.device)
+            if self.device.startswith("cuda")
+            else cpu_name()
+        )
+        facts["torch"] = torch.__version__
+        facts["source"] = _source()
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+        suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
+        return cache_folder() / "compiled" / f"{digest}{suffix}"
+
+    def updater(self) -> Updater:
+        """An updater of the same shapes, with an empty replay."""
+        spec = EnvSpec.from_json(self.spec)
+        device = torch.device(self.device)
+        config = ALGORITHMS[self.algo].config(**self.hyper)
+        algorithm = ALGORITHMS[self.algo].build(config, spec, self.precision == "bf16")
+        replay = Replay(transition_layout(spec), self.capacity, device)
+        state = init_state(algorithm, 0, device)
+        return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
+
+
+def recipe_of(config: Config, spec: EnvSpec, batch_size: int) -> Recipe:
+    """What the update of a run depends on."""
+    return Recipe(
+        algo=config.algo,
+        hyper=dataclasses.asdict(config.hyper),
+        spec=spec.to_json(),
+        capacity=settled(config.replay.capacity),
+        batch_size=batch_size,
+        device=config.device,
+        precision=settled(config.learner.precision),
+        threads=settled(config.learner.threads),
+    )
+
+
+def set_precision(precision: str) -> None:
+    """How float32 matrix products are computed on a GPU: exactly, or with TF32 tensor cores."""
+    torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for compiled updates."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "spreeze"
+
+
+def _source() -> str:
+    """A digest of the code that is compiled: a change in it must not find an old form."""
+    here = Path(__file__).parent
+    files = [here / "updates.py", here / "replay.py", here / "networks.py", here / "spec.py"]
+    text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])
+    return hashlib.sha256(text).hexdigest()
+
+
+class Compilation:
+    """One compiled update on its way: `poll` it now and then."""
+
+    def __init__(self, recipe: Recipe, log: Path) -> None:
+        """Take it from the cache, or start to compile in the background."""
+        self.recipe = recipe
+        self.step: StepFunction | None = None
+        """The compiled form, when it is ready and loaded."""
+        self.problem: str | None = None
+        """Why there will be none, in words for the user."""
+        self._path = recipe.path()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread: threading.Thread | None = None
+        self._log = log
+        if not self._path.exists():
+            if recipe.device == "cpu" and compiler() is None:
+                self.problem = "no C++ compiler was found (Debian: apt install g++)"
+                return
+            self._process = self._start()
+
+    def poll(self) -> bool:
+        """Whether it is settled: `step` or `problem` is there."""
+        if self.step is not None or self.problem is not None:
+            return True
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return False
+            self._process = None
+            if code != 0 or not self._path.exists():
+                self.problem = f"compilation failed; {self._log} says why"
+                return True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._load, name="load compiled", daemon=True)
+            self._thread.start()
+        if not self._thread.is_alive():
+            self._thread.join()
+        return False
+
+    def close(self) -> None:
+        """Give up what is still going on."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "spreeze.compiling", str(os.getpid())]
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(dataclasses.asdict(self.recipe)).encode())
+        process.stdin.close()
+        return process
+
+    def _load(self) -> None:
+        try:
+            self.step = load(self._path)
+        except Exception as error:  # whatever is wrong with it: the plain way works
+            self._path.unlink(missing_ok=True)
+            self.problem = (
+                f"the compiled form could not be loaded ({type(error).__name__}: {error})"
+            )
+
+
+def load(path: Path) -> StepFunction:
+    """A compiled update from its file."""
+    if path.suffix == CPU_SUFFIX:
+        # The loader itself: the function around it imports the whole compiler, five seconds in which
+        # a learner on the same cores hardly gets on. This takes five milliseconds.
+        loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
+        return lambda *inputs: loader.run(list(inputs))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+    from torch._inductor.standalone_compile import CompiledArtifact
+
+    step: StepFunction = CompiledArtifact.load(path=str(path), format="binary")
+    return step
+
+
+def agrees(updater: Updater, step: StepFunction, precision: str) -> bool:
+    """Whether one update by `step` is one by the plain way, to rounding."""
+    inputs = updater.inputs(updater.batch_size)
+    with torch.no_grad():
+        pairs = zip(updater.plain(*inputs), step(*inputs), strict=True)
+        limit = PRECISE if precision == "float32" else COARSE
+        return all(
+            float((ours - theirs).abs().max()) <= limit * float(theirs.abs().max()) + 1e-6
+            for theirs, ours in pairs
+        )
+
+
+def compile_step(recipe: Recipe) -> None:
+    """Trace, compile whole, store."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
+    import torch._inductor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    torch.set_num_threads(recipe.threads)
+    set_precision(recipe.precision)
+    updater = recipe.updater()
+    inputs = updater.inputs(recipe.batch_size)
+    with torch.no_grad():
+        traced = make_fx(updater.plain)(*inputs)
+    path = recipe.path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{os.getpid()}-{path.name}")
+    if path.suffix == CPU_SUFFIX:
+        exported = torch.export.export(traced, inputs, strict=False)
+        torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
+    else:
+        # Mixed-order reductions: an assertion in torch 2.11 fails on ensembles.
+        known = "mix_order_reduction" in dir(torch._inductor.config.triton)
+        torch._inductor.standalone_compile(
+            traced,
+            list(inputs),
+            dynamic_shapes="from_example_inputs",
+            options={"triton.mix_order_reduction": False} if known else {},
+        ).save(path=str(draft), format="binary")
+    draft.replace(path)
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    os.nice(19)  # learning and sampling come first
+    compile_step(Recipe(**json.load(sys.stdin)))

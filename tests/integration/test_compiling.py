@@ -1,0 +1,169 @@
+"""The compiled update: made in the background, checked, swapped in; or not, and then said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import spreeze
+from spreeze import compiling
+from spreeze.algos import ALGORITHMS
+from spreeze.compiling import Compilation, Recipe, agrees, recipe_of
+from spreeze.config import config_from_json
+from spreeze.policy import load_policy
+from spreeze.rundir import RunDir
+from spreeze.spec import EnvSpec, as_matrix
+
+SPEC = EnvSpec(
+    id="x", obs_shape=(4,), action_shape=(2,), action_low=(-1.0, -1.0), action_high=(1.0, 1.0)
+)
+
+
+def recipe(name: str = "sac", precision: str = "float32", batch_size: int = 64) -> Recipe:
+    return Recipe(
+        algo=name,
+        hyper=dataclasses.asdict(ALGORITHMS[name].config(hidden=(32, 32))),
+        spec=SPEC.to_json(),
+        capacity=500,
+        batch_size=batch_size,
+        device="cpu",
+        precision=precision,
+        threads=1,
+    )
+
+
+def filled(made: Recipe) -> Any:
+    updater = made.updater()
+    rows = np.zeros(400, updater._replay.layout.dtype)
+    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(400, updater._replay.layout.width))
+    rows["discount"] = 0.99
+    updater._replay.insert(rows)
+    return updater
+
+
+def settle(compilation: Compilation) -> None:
+    deadline = time.monotonic() + 100
+    while not compilation.poll():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    compilation.close()
+
+
+def compiled(made: Recipe, log: Path) -> Any:
+    """The compiled form, made in the background as the learner has it made."""
+    compilation = Compilation(made, log)
+    settle(compilation)
+    assert compilation.step is not None, compilation.problem
+    return compilation.step
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_many_compiled_updates_equal_the_plain_ones(
+    name: str, precision: str, tmp_path: Path
+) -> None:
+    made = recipe(name, precision)
+    step = compiled(made, tmp_path / "log")
+    plain, fast = filled(made), filled(made)
+    assert agrees(fast, step, precision)
+    fast.use(64, step)
+    for updater in (plain, fast):
+        torch.manual_seed(3)
+        for _ in range(30):
+            updater.run()
+    tolerance = 1e-4 if precision == "float32" else 2e-2
+    for key, tensor in plain.state.items():
+        torch.testing.assert_close(fast.state[key], tensor, rtol=tolerance, atol=tolerance)
+    assert set(fast.metrics()) >= {"critic_loss", "actor_loss"}
+
+
+def test_a_wrong_update_is_not_taken() -> None:
+    updater = filled(recipe())
+
+    def wrong(*inputs: Any) -> Any:
+        first, *rest = updater.plain(*inputs)
+        return (first * 1.1, *rest)
+
+    assert agrees(updater, updater.plain, "float32")
+    assert not agrees(updater, wrong, "float32")
+
+
+@pytest.mark.parametrize("change", ["batch_size", "capacity", "precision", "hidden"])
+def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
+    made = recipe()
+    if change == "hidden":
+        other = dataclasses.replace(made, hyper=made.hyper | {"hidden": (64, 64)})
+    else:
+        other = dataclasses.replace(made, **{change: "bf16" if change == "precision" else 77})
+    assert other.path() != made.path()
+    faster = dataclasses.replace(made, hyper=made.hyper | {"lr": 0.5, "gamma": 0.5})
+    assert faster.path() == made.path(), "rates are given as data"
+
+
+def test_no_compiler_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "compiler", lambda: None)
+    compilation = Compilation(recipe(batch_size=65), tmp_path / "log")
+    settle(compilation)
+    assert compilation.step is None
+    assert "no C++ compiler" in (compilation.problem or "")
+
+
+def test_a_compilation_that_fails_says_where_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compilation = Compilation(recipe(batch_size=66), tmp_path / "log")
+    settle(compilation)
+    assert compilation.step is None
+    assert str(tmp_path / "log") in (compilation.problem or "")
+    assert "Error" in (tmp_path / "log").read_text()
+
+
+def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
+    made = recipe(batch_size=67)
+    made.path().parent.mkdir(parents=True, exist_ok=True)
+    made.path().write_bytes(b"not a compiled update")
+    compilation = Compilation(made, tmp_path / "log")
+    settle(compilation)
+    assert compilation.step is None
+    assert "could not be loaded" in (compilation.problem or "")
+    assert not made.path().exists(), "the next run compiles anew"
+
+
+@pytest.fixture
+def swapped(tmp_path: Path, runs: str) -> Path:
+    """A run that finds its update compiled already, by an earlier run of the same shapes."""
+    knobs = {"algo.hidden": (16, 16), "learner.batch_size": 32, "replay.capacity": 10_000}
+    first = spreeze.train(
+        "Pendulum-v1", runs=runs, steps="2000", **knobs, **{"learner.compile": False}
+    )
+    config = config_from_json(RunDir(first.path).read("config")["config"])
+    spec = EnvSpec.from_json(RunDir(first.path).read("config")["env_spec"])
+    compiled(recipe_of(config, spec, 32), tmp_path / "log")
+    return spreeze.train("Pendulum-v1", runs=runs, time="14s", **knobs).path
+
+
+def test_the_compiled_update_is_swapped_in_while_learning_goes_on(swapped: Path) -> None:
+    lines = [
+        json.loads(line)
+        for line in (swapped / "metrics" / "learner-0.jsonl").read_text().splitlines()
+    ]
+    assert lines[-1]["perf/compiled"] == 1
+    assert not (swapped / "logs" / "compiler.log").exists(), "nothing was compiled anew"
+    updates = [line["updates"] for line in lines]
+    assert updates == sorted(updates)
+    assert len(set(updates)) == len(updates), "learning never stood still for a second"
+    # What was published after the swap are the new weights.
+    last = load_policy(swapped / "checkpoints" / "last")
+    state = load_file(swapped / "checkpoints" / "last" / "train.safetensors")
+    np.testing.assert_array_equal(last.vector, state["actor"][: last.vector.size])
+    assert state["updates"] == json.loads((swapped / "summary.json").read_text())["updates"]
