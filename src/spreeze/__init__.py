@@ -25,11 +25,15 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
     from spreeze.config import config_with, default_config
     from spreeze.envs.targets import target_name
     from spreeze.launch import launch
+    from spreeze.plan import resumed_config
     from spreeze.screen import Screen
 
-    name = target_name(env)
-    config = default_config(knobs.pop("algo", "sac"), name, knobs.pop("preset", None))
-    config = config_with(config, knobs)
+    name, resume = target_name(env), knobs.pop("resume", None)
+    if resume is None:
+        config = default_config(knobs.pop("algo", "sac"), name, knobs.pop("preset", None))
+    else:
+        config = resumed_config(str(resume), Path(knobs.get("runs", "runs")))
+    config = config_with(config, {"env": name, **knobs})
     with Screen() as screen:
         return launch(config, env, screen)
 

@@ -27,9 +27,7 @@ def save_checkpoint(
 ) -> Path:
     """Write `<folder>/<name>/` with `<x>.safetensors` and `<x>.json` files; returns its path."""
     path = folder / name
-    draft = folder / f".{name}.{os.getpid()}"
-    if path.exists():
-        return path  # a name says how many updates were done: the same weights are there already
+    draft, old = folder / f".{name}.{os.getpid()}", folder / f".{name}.old"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
@@ -39,10 +37,13 @@ def save_checkpoint(
         for stem, value in data.items():
             write_synced(draft / f"{stem}.json", json.dumps(value, indent=2).encode())
         _sync_folder(draft)
+        if path.exists():  # of before a restart: the same number of updates, other weights
+            path.rename(old)
         draft.rename(path)
         _sync_folder(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
     return path
 
 

@@ -25,20 +25,27 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 def main() -> None:
     """Run the command named on the command line and exit with its code."""
     started_s = time.monotonic()
+    for fd in (0, 1, 2):  # a closed one would be given to the next file, and be written into
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help", "help"):
         _print_help()
         sys.exit(OK)
-    from spreeze.spec import UsageError
-
-    if name == "--version":
-        from spreeze import __version__
-
-        print(__version__)
-        sys.exit(OK)
     # An environment of the user's own lies where he is; last, so that it cannot shadow a library.
     sys.path.append(os.getcwd())
     try:
+        from spreeze.spec import UsageError
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    try:
+        if name == "--version":
+            from spreeze import __version__
+
+            print(__version__)
+            sys.exit(OK)
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, 1)
             hint = (

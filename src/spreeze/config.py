@@ -161,7 +161,7 @@ def parse_duration(text: str) -> float:
         value = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else -1.0
     except ValueError:
         value = -1.0
-    if value <= 0:
+    if not 0 < value <= 1e9:
         raise ValueError(f"--time {text}: not a duration. Write it as 90s, 5m or 2h.")
     return value
 
@@ -173,7 +173,7 @@ def parse_count(text: str) -> int:
         value = float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2]] if match else -1.0
     except ValueError:
         value = -1.0
-    if value < 1:
+    if not 1 <= value <= 1e15:
         raise ValueError(f"--steps {text}: not a number of steps. Write it as 500k or 1e6.")
     return round(value)
 
@@ -284,6 +284,12 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "algo.n_step": (1, 100),
     "algo.lr": (1e-8, 1),
     "algo.tau": (1e-8, 1),
+    "algo.init_alpha": (1e-8, 1000),
+    "algo.target_entropy_per_action": (-100, 100),
+}
+FRACTIONS = {
+    *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "checkpoint.every_s"),
+    *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
 }
 
 
@@ -298,19 +304,20 @@ def check_config(config: Config) -> list[str]:
                 parse(text)
         except ValueError as error:
             problems.append(str(error))
-    if config.target is not None and not math.isfinite(config.target):
+    if config.target is not None and not _is_number(config.target):
         problems.append(f"--target {config.target}: must be a finite return.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
         problems.append(f"--device {config.device}: must be auto, cpu, cuda or cuda:0.")
-    if config.name is not None and not re.fullmatch(r"[\w+=-][\w.+= -]*", config.name):
+    if config.name is not None and not re.fullmatch(r"[\w+=][\w.+= -]{,99}", config.name):
         problems.append(
-            f"--name {config.name!r}: it names a folder; use letters, digits and . _ + = -"
+            f"--name {config.name!r}: it names a folder: up to 100 letters, digits, . _ + = -"
         )
-    for name, (low, high) in BOUNDS.items():
-        value = knob(config, name)
-        if value != "auto" and not (_is_number(value) and low <= value <= high):
-            flag = name.replace("_", "-")
-            problems.append(f"--{flag} {value}: must be from {low:g} to {high:g}.")
+    for name in set(BOUNDS) & set(knob_names(config)):
+        value, (low, high) = knob(config, name), BOUNDS[name]
+        whole = name not in FRACTIONS
+        if value != "auto" and not (_is_number(value, whole) and low <= value <= high):
+            flag, kind = name.replace("_", "-"), "a whole number" if whole else "a number"
+            problems.append(f"--{flag} {value}: must be {kind} from {low:g} to {high:g}.")
     hidden = config.hyper.hidden
     if hidden != "auto" and not (hidden and all(1 <= width <= 65_536 for width in hidden)):
         problems.append(
@@ -332,15 +339,16 @@ def _check_sizes(config: Config) -> list[str]:
             flag = name.replace("_", "-")
             problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
     bounds = config.learner.ratio_bounds
-    if bounds != "auto" and not 0 <= bounds[0] <= bounds[1]:
+    if bounds != "auto" and not (0 <= bounds[0] <= bounds[1] <= 1e6 and bounds[1] > 0):
         problems.append(
-            f"--learner.ratio-bounds {bounds[0]} {bounds[1]}: the smallest ratio first, none negative."
+            f"--learner.ratio-bounds {bounds[0]} {bounds[1]}: the smaller ratio first, none negative, the larger above 0."
         )
     return problems
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: Any, whole: bool = False) -> bool:
+    kinds = int if whole else int | float
+    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_folder(folder: Path) -> list[str]:

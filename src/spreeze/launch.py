@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import threading
@@ -32,7 +31,7 @@ from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
 TICK_S, SHOW_EVERY_S, WRITE_EVERY_S = 0.05, 0.25, 1.0
-GRACE_S = 10.0
+GRACE_S, KILL_S = 10.0, 5.0
 RESTART_DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0, 30.0)
 
 Show = Callable[[Snapshot, RunDir, Config], None]
@@ -62,7 +61,9 @@ def launch(config: Config, env: EnvTarget, show: Show, started_s: float | None =
         spec = describe_env(env, config.env, processes, problems)
         plan = make_plan(config, spec, look_around())
         with interrupts.installed():
-            supervisor = Supervisor(plan, env, create_run(plan), started_s, show, interrupts)
+            supervisor = Supervisor(
+                plan, env, create_run(config, plan), started_s, show, interrupts
+            )
             return supervisor.run(processes)
     finally:
         if processes is not None:
@@ -70,7 +71,7 @@ def launch(config: Config, env: EnvTarget, show: Show, started_s: float | None =
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM: the first asks for a clean stop, a second Ctrl-C ends the run at once."""
+    """Ctrl-C, SIGTERM, SIGHUP: the first asks for a clean stop, a second Ctrl-C ends the run at once."""
 
     def __init__(self, serial: bool) -> None:
         """Nothing was asked yet."""
@@ -80,7 +81,7 @@ class Interrupts:
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         """Take a signal. Raises nothing: an exception could come in the middle of anything."""
-        self.urgent = self.signal is not None and number == signal.SIGINT
+        self.urgent |= self.signal is not None and number == signal.SIGINT
         self.signal = self.signal or number
         if self.urgent and self.serial:
             raise KeyboardInterrupt  # the one process may be stuck inside the environment
@@ -91,7 +92,7 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {n: signal.signal(n, self) for n in (signal.SIGINT, signal.SIGTERM)}
+        before = {n: signal.signal(n, self) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:
             yield
         finally:
@@ -119,8 +120,8 @@ class Supervisor:
         self.control.supervisor["active_samplers"] = config.sampler.processes
         self.control.supervisor["batch_size"] = config.learner.batch_size
         if config.resume is not None:  # go on counting where that run stopped
-            last = Path(config.resume) / "checkpoints" / "last" / "config.json"
-            self.control.samplers["env_steps"][0] = json.loads(last.read_text())["env_steps"]
+            last = RunDir(Path(config.resume) / "checkpoints" / "last")
+            self.control.samplers["env_steps"][0] = last.read("config")["env_steps"]
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
@@ -229,7 +230,8 @@ class Supervisor:
         now = time.monotonic()
         if now - self.shown_s >= SHOW_EVERY_S:
             self.shown_s = now
-            self.show(self.progress.look(), self.run_dir, self.config)
+            self.progress.look()
+            self._draw()
         if now - self.written_s >= WRITE_EVERY_S:
             self.written_s = now
             with contextlib.suppress(OSError):
@@ -237,30 +239,44 @@ class Supervisor:
                 if self.control.learner["first_update_s"] > 0:
                     self.tensorboard.update()
 
+    def _draw(self) -> None:
+        """Show the run; a screen that cannot be drawn must not end it."""
+        try:
+            self.show(self.progress.snapshot, self.run_dir, self.config)
+        except Exception as error:
+            self.show = lambda *_: None
+            self.progress.notes.append(f"the screen was given up: {type(error).__name__}: {error}")
+
     def _stop(self, processes: Processes) -> str | None:
         """Let every role end its unit of work; kill what takes too long or after another Ctrl-C."""
         self.control.supervisor["stop"] = 1
         children = list(self.children.values())
-        deadline = time.monotonic() + GRACE_S
-        while any(child.exit_code is None for child in children):
-            if self.interrupts.urgent or time.monotonic() > deadline:
+        deadline, late = time.monotonic() + GRACE_S, False
+        while any(child.exit_code is None for child in children) and processes.failure is None:
+            late = late or time.monotonic() > deadline
+            if self.interrupts.urgent or late:
                 for child in children:
                     child.kill()
+            if time.monotonic() > deadline + KILL_S:
+                break  # in the hands of the kernel, which does not let it go
             processes.poll(TICK_S)
-            if processes.failure is not None:
-                break
+        if late and self.children["learner-0"].exit_code == -signal.SIGKILL:
+            return (
+                f"the learner did not end within {GRACE_S:.0f} s and was killed without a last "
+                "checkpoint; an earlier one may be there. Smaller --learner.updates-per-publish helps."
+            )
         crashed = [child for child in children if child.report]
         return _crash(crashed[0], self.run_dir.log(crashed[0].name)) if crashed else None
 
     def _finish(self, state: str, reason: str) -> dict[str, Any]:
         """Write down how it went."""
         summary = self.progress.summary(state, "error" if state == "failed" else reason)
-        self.show(self.progress.snapshot, self.run_dir, self.config)
-        self.recorder.close()
-        self.tensorboard.close()
         write_atomic(self.run_dir.path / "summary.json", summary)
         self.progress.pids = {}
         write_atomic(self.run_dir.path / "status.json", self.progress.status(state))
+        self._draw()
+        self.recorder.close()
+        self.tensorboard.close()
         self.arena.close()
         return summary
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -57,7 +58,8 @@ class Follower:
                     if not line.endswith(b"\n"):
                         break  # its writer is in the middle of it
                     self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    yield path.stem, json.loads(line)
+                    with contextlib.suppress(json.JSONDecodeError):  # cut off by a full disk
+                        yield path.stem, json.loads(line)
 
 
 class TensorBoard:
@@ -68,13 +70,15 @@ class TensorBoard:
         self._folder = run_path / "tensorboard"
         self._follower = Follower(run_path / "metrics")
         self._writer: Any = None
+        # Its import takes a second on a busy machine: not while the supervisor is needed.
+        self._importing = threading.Thread(target=self._open, name="tensorboard", daemon=True)
 
     def update(self) -> None:
-        """Write what is new. The writer costs half a second to import: begin when learning has begun."""
-        if self._writer is None:
-            from tensorboardX import SummaryWriter
-
-            self._writer = SummaryWriter(str(self._folder), flush_secs=10)
+        """Write what is new, if the writer is there by now."""
+        if self._importing.ident is None:
+            self._importing.start()
+        if self._importing.is_alive() or self._writer is None:
+            return
         for role, record in self._follower.new():
             suffix = "" if role.endswith("-0") else f"/{role}"
             for name, value in record.items():
@@ -83,9 +87,19 @@ class TensorBoard:
 
     def close(self) -> None:
         """Write the rest."""
+        if self._importing.ident is None:
+            self._importing.start()
+        self._importing.join()
         with contextlib.suppress(OSError):
             self.update()
+        if self._writer is not None:
             self._writer.close()
+
+    def _open(self) -> None:
+        from tensorboardX import SummaryWriter
+
+        with contextlib.suppress(OSError):
+            self._writer = SummaryWriter(str(self._folder), flush_secs=10)
 
 
 class Rate:

@@ -31,9 +31,18 @@ class Shapes:
         """Numbers in the vector."""
         return sum(math.prod(shape) for _, shape in self.items)
 
-    def split(self, flat: Tensor) -> dict[str, Tensor]:
-        """The named parameters, as views. One `split`, so that its gradient is one concatenation."""
-        parts = torch.split(flat, [math.prod(shape) for _, shape in self.items])
+    def split(self, flat: Tensor, half: bool = False) -> dict[str, Tensor]:
+        """The named parameters, as views. One `split`, so that its gradient is one concatenation.
+
+        With `half`, all but the last layer come in bfloat16: eight bits are enough for hidden units,
+        but not for a value of some hundreds, of which the loss takes small differences.
+        """
+        sizes = [math.prod(shape) for _, shape in self.items]
+        parts = torch.split(flat, sizes)
+        if half:
+            body, head = torch.split(flat, [sum(sizes[:-2]), sum(sizes[-2:])])
+            hidden = torch.split(body.to(torch.bfloat16), sizes[:-2])
+            parts = (*hidden, *torch.split(head, sizes[-2:]))
         return {
             name: part.view(shape) for (name, shape), part in zip(self.items, parts, strict=True)
         }
@@ -64,12 +73,12 @@ def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
 def mlp(params: dict[str, Tensor], x: Tensor) -> Tensor:
     """ReLU between layers, none after the last.  [B, in] -> [B, out] or [ensemble, B, out].
 
-    Computes in the type of its parameters and returns float32: losses are never in half precision.
+    Each layer computes in the type of its parameters.
     """
     num_layers = len(params) // 2
-    x = x.to(params["w0"].dtype)
     for i in range(num_layers):
         w, b = params[f"w{i}"], params[f"b{i}"]
+        x = x.to(w.dtype)
         if w.ndim == 2:
             x = torch.addmm(b, x, w)
         else:
@@ -78,7 +87,7 @@ def mlp(params: dict[str, Tensor], x: Tensor) -> Tensor:
             x = torch.bmm(x, w) + b
         if i < num_layers - 1:
             x = torch.relu(x)
-    return x.float()
+    return x
 
 
 def tanh_gaussian(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

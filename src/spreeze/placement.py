@@ -8,6 +8,7 @@ import platform
 import shutil
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 
@@ -55,15 +56,21 @@ def available_memory() -> int:
     import psutil
 
     available = int(psutil.virtual_memory().available)
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, KeyError):
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        stat = dict(
+            line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines()
+        )
+        used -= int(stat["inactive_file"])  # cached files go when memory is asked for
         available = min(available, limit - used)
     return available
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """NVIDIA GPUs by NVML, as CUDA_VISIBLE_DEVICES leaves them; empty without a driver."""
+    """NVIDIA GPUs as torch would see them; empty without a driver or with a CPU build of torch."""
+    if version("torch").endswith("+cpu"):
+        return ()
     import pynvml
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import platform
 import re
@@ -10,13 +11,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from spreeze.backends.local import Processes, call
+from spreeze.backends.local import CallFailed, Processes, call
 from spreeze.checkpoint import write_atomic
-from spreeze.config import Config, check_config, settled
+from spreeze.config import Config, check_config, config_from_json, settled
 from spreeze.envs.targets import EnvTarget, inspect_env, portable
 from spreeze.placement import Machine, cpu_name
 from spreeze.policy import policy_size
-from spreeze.rundir import RunDir
+from spreeze.rundir import RunDir, find_run
 from spreeze.spec import EnvSpec, UsageError, transition_layout
 from spreeze.tuner import resolve
 from spreeze.wires.arena import Block, arena_bytes
@@ -26,6 +27,7 @@ from spreeze.wires.weights import weights_blocks
 
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
+NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
 
 
 class RunFailed(RuntimeError):
@@ -54,14 +56,11 @@ def describe_env(
         if processes is None:
             spec = inspect_env(env, name)
         else:
-            spec, _ = call(processes, inspect_env, portable(env), name)
+            spec = call(processes, inspect_env, portable(env), name)
     except UsageError as error:
         raise UsageError([*problems, *error.problems]) from None
-    except Exception as error:
-        trace = "".join(getattr(error, "__notes__", [])) or f"{type(error).__name__}: {error}"
-        raise RunFailed(
-            f"{trace}\n{name} raised this when it was tried out, before the run began."
-        ) from error
+    except CallFailed as error:
+        raise RunFailed(f"{error}\n{name} failed when it was tried out, before the run.") from None
     if problems:
         raise UsageError(problems)
     return spec
@@ -70,8 +69,7 @@ def describe_env(
 def make_plan(config: Config, spec: EnvSpec, machine: Machine) -> Plan:
     """Fill every "auto" and compute what the run will take; UsageError if the machine has it not."""
     config, reasons = resolve(config, spec, machine)
-    problems = check_config(config)
-    if problems:
+    if problems := [*check_config(config), *check_resumed(config, spec)]:
         raise UsageError(problems)
     layout = transition_layout(spec)
     lanes, block = settled(config.sampler.processes), settled(config.sampler.envs_per_process)
@@ -82,37 +80,81 @@ def make_plan(config: Config, spec: EnvSpec, machine: Machine) -> Plan:
         *weights_blocks(policy_size(spec, settled(config.hyper.hidden))),
         *experience_blocks(layout, lanes, max(lane_rows, 8 * block), block),
     ]
-    replay = 0 if config.device.startswith("cuda") else capacity * layout.row_bytes
+    numbers = policy_size(spec, settled(config.hyper.hidden)) * 3  # actor and two critics
     needed = {
         "lanes and weights": arena_bytes(blocks),
-        f"replay of {capacity:,} transitions": replay,
         f"{lanes} samplers": lanes * SAMPLER_BYTES,
         "learner": LEARNER_BYTES,
     }
-    if sum(needed.values()) > machine.memory_bytes:
-        table = ", ".join(f"{what} {size / 2**30:.2f}" for what, size in needed.items())
-        raise UsageError(
-            [
-                f"this run needs {sum(needed.values()) / 2**30:.1f} GiB of memory ({table} GiB) and "
-                f"{machine.memory_bytes / 2**30:.1f} GiB are free. Lower --replay.capacity or --sampler.processes."
-            ]
-        )
+    learning = {
+        f"replay of {capacity:,} transitions": capacity * layout.row_bytes,
+        "networks": numbers * 4 * NETWORK_COPIES,
+        "activations": settled(config.learner.batch_size)
+        * sum(settled(config.hyper.hidden))
+        * 4
+        * ACTIVATION_COPIES,
+    }
+    if config.device == "cpu":
+        needed |= learning
+    else:
+        index = int(config.device.partition(":")[2] or 0)
+        _check_fits(learning, machine.gpus[index].memory_bytes, "GPU memory")
+    _check_fits(needed, machine.memory_bytes, "memory")
     return Plan(config, reasons, spec, blocks, machine)
 
 
-def create_run(plan: Plan) -> RunDir:
+def _check_fits(needed: dict[str, int], free: int, what: str) -> None:
+    total = sum(needed.values())
+    if total > free:
+        table = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in needed.items())
+        raise UsageError(
+            [
+                f"this run needs {total / 2**30:.1f} GiB of {what} ({table} GiB) and "
+                f"{free / 2**30:.1f} GiB are free. Lower --replay.capacity, --learner.batch-size "
+                "or --sampler.processes."
+            ]
+        )
+
+
+def resumed_config(name: str, runs: Path) -> Config:
+    """The config to go on with from a run's last checkpoint: as it was asked for, "auto" and all.
+
+    What limited the old run does not limit the new one.
+    """
+    run = find_run(name, runs)
+    needed = [run.checkpoints / "last" / file for file in ("train.safetensors", "config.json")]
+    stored = run.read("config")
+    if "asked" not in stored or not all(file.exists() for file in needed):
+        raise UsageError([f"run {run.path} has no whole checkpoint to resume from."])
+    config = config_from_json(stored["asked"])
+    path = str(run.path.absolute())
+    return dataclasses.replace(config, resume=path, name=None, time=None, steps=None, target=None)
+
+
+def check_resumed(config: Config, spec: EnvSpec) -> list[str]:
+    """Whether the networks of the run that is resumed fit this one."""
+    if config.resume is None:
+        return []
+    stored = RunDir(Path(config.resume)).read("config")
+    before = EnvSpec.from_json(stored["env_spec"])
+    if (before.obs_shape, before.action_shape) != (spec.obs_shape, spec.action_shape):
+        return [
+            f"--resume: that run trained on {before.id} (observations {before.obs_shape}, actions "
+            f"{before.action_shape}); {spec.id} has {spec.obs_shape} and {spec.action_shape}."
+        ]
+    old, new = stored["config"], config.to_json()
+    pairs = [("--algo", old["algo"], new["algo"])]
+    pairs.append(("--algo.hidden", old["hyper"]["hidden"], list(settled(config.hyper.hidden))))
+    return [f"{flag} {b}: the run that is resumed has {a}." for flag, a, b in pairs if a != b]
+
+
+def create_run(asked: Config, plan: Plan) -> RunDir:
     """Make the run directory and write what is known before the start."""
     config, machine = plan.config, plan.machine
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    short = re.sub(r"[^\w.-]+", "-", config.env)
-    name = config.name or f"{short}-{config.algo}-{config.seed}-{stamp}"
-    path = Path(config.runs) / name
-    if (path / "config.json").exists():
-        hint = f"Give another --name, or go on from it with --resume {name}."
-        raise UsageError([f"run {path} exists already. {hint}"])
+    path = _claim(config)
     for folder in ("metrics", "checkpoints", "logs"):
-        (path / folder).mkdir(parents=True, exist_ok=True)
-    resolved = {"config": config.to_json(), "reasons": plan.reasons}
+        (path / folder).mkdir()
+    resolved = {"config": config.to_json(), "reasons": plan.reasons, "asked": asked.to_json()}
     write_atomic(path / "config.json", {**resolved, "env_spec": plan.spec.to_json()})
     write_atomic(
         path / "system.json",
@@ -130,3 +172,24 @@ def create_run(plan: Plan) -> RunDir:
         },
     )
     return RunDir(path)
+
+
+def _claim(config: Config) -> Path:
+    """A folder that is this run's alone; making it is the claim."""
+    # Absolute, since an environment may change the working directory.
+    folder = Path(config.runs).absolute()
+    if config.name is None:
+        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        short = re.sub(r"[^\w.]+", "-", config.env).strip("-")[:80]
+        default = f"{short}-{config.algo}-{config.seed}-{stamp}"
+        names = [default, *(f"{default}-{i}" for i in range(2, 100))]
+    else:
+        names = [config.name]
+    for name in names:
+        try:
+            (folder / name).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder / name
+    hint = f"Give another --name, or go on from it with --resume {names[0]}."
+    raise UsageError([f"run {folder / names[0]} exists already. {hint}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,9 @@ class Progress:
         self._gpu = _GpuMeter(config.device)
         self._lags: list[float] = []
         self._looked_at_use_s = 0.0
+        self._first: tuple[float, int, int] | None = None
+        """Time, env steps and updates when updates began: rates are over what came after."""
+        self._reached_s: float | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -102,6 +106,11 @@ class Progress:
             role: min(100.0, 100 * rate.update(waited[role], now))
             for role, rate in self._stalls.items()
         }
+        if self._first is None and learner["first_update_s"] > 0:
+            self._first = (snap.time_s, snap.env_steps, snap.updates)
+        if self._reached_s is None and evaluator["target_time_s"] > 0:
+            serial = self.config.serial  # where roles count time in env steps
+            self._reached_s = snap.time_s if serial else float(evaluator["target_time_s"])
         if now - self._looked_at_use_s >= 1.0:
             self._looked_at_use_s = now
             self._measure_use()
@@ -115,12 +124,13 @@ class Progress:
     def summary(self, state: str, reason: str) -> dict[str, Any]:
         """The contents of summary.json."""
         snap, config, control = self.look(), self.config, self._control
-        began = float(control.learner["first_update_s"])
-        learning_s = max(snap.time_s - began, 1e-9) if began > 0 else None
-        reached = float(control.evaluator["target_time_s"])
+        began_s, first_steps, first_updates = self._first or (snap.time_s, 0, 0)
+        learning_s = max(snap.time_s - began_s, 1.0)
         rate = {
-            name: round(count / learning_s, 1) if learning_s else 0.0
-            for name, count in (("sample_hz", snap.env_steps), ("update_hz", snap.updates))
+            "sample_hz": round((snap.env_steps - first_steps) / learning_s, 1)
+            if self._first
+            else 0.0,
+            "update_hz": round((snap.updates - first_updates) / learning_s, 1),
         }
         batch = settled(config.learner.batch_size)
         values = {
@@ -130,7 +140,7 @@ class Progress:
             "state": state,
             "reason": reason,
             "wall_s": round(snap.time_s, 3),
-            "time_to_target_s": round(reached, 3) if reached else None,
+            "time_to_target_s": self._reached_s and round(self._reached_s, 3),
             "env_steps": snap.env_steps,
             "updates": snap.updates,
             "batch_size": batch,
@@ -221,6 +231,10 @@ class Progress:
             out.append(
                 f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut"
             )
+        if control.learner["diverged"]:
+            out.append(
+                "the networks have diverged to NaN; the last good policy stays. Lower --algo.lr"
+            )
         if problem := COMPILE_PROBLEMS.get(int(control.learner["compiled"])):
             out.append(problem)
         if failed := int(control.learner["saves_failed"] + control.evaluator["saves_failed"]):
@@ -253,6 +267,9 @@ class _GpuMeter:
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlInit()
                 index = int(device.partition(":")[2] or 0)
+                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+                if len(visible) > index and visible[index].strip().isdigit():
+                    index = int(visible[index])
                 self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
 
     def percent(self) -> float | None:

@@ -22,6 +22,12 @@ class RunDir:
     path: Path
 
     @property
+    def short_path(self) -> Path:
+        """As the user would write it from where he is."""
+        here = Path.cwd()
+        return self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+
+    @property
     def checkpoints(self) -> Path:
         """Where checkpoints lie."""
         return self.path / "checkpoints"

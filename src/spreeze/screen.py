@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,6 +10,7 @@ from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -44,6 +46,7 @@ def clock(seconds: float) -> str:
 
 def sparkline(values: Sequence[float], width: int) -> str:
     """A curve in one line of text; each character is the mean of its share of the values."""
+    values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
     width = max(1, min(width, len(values)))
@@ -67,7 +70,7 @@ class Screen:
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            if self.console.is_terminal
+            if self.console.is_terminal and self.console.file.isatty()
             else None
         )
         self._said_s = 0.0
@@ -119,11 +122,11 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
     )
     for warning in snap.warnings[-3:]:
         parts.append(Text(f"! {warning}", style="yellow", overflow="ellipsis", no_wrap=True))
-    title = f"[b]{config.env}[/b]  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"
+    title = f"[b]{escape(config.env)}[/b]  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"
     return Panel(
         Group(*parts),
         title=title,
-        subtitle=f"[dim]{run.path}  Ctrl-C stops[/dim]",
+        subtitle=f"[dim]{escape(str(run.short_path))}  Ctrl-C stops[/dim]",
         width=min(width, 100),
     )
 

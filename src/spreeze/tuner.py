@@ -110,8 +110,9 @@ def _pace(filler: Filler, machine: Machine) -> None:
     if config.serial:
         filler.fill("learner.updates_per_step", 0.125, "roles take turns in one process")
     ratio = filler.config.learner.updates_per_step
-    if ratio != "auto":
-        filler.fill("learner.ratio_bounds", (ratio, ratio), "--learner.updates-per-step was given")
+    if ratio != "auto":  # a number binds both sides, whatever the bounds say
+        filler.config = config_with(filler.config, {"learner.ratio_bounds": (ratio, ratio)})
+        filler.reasons["learner.ratio_bounds"] = "--learner.updates-per-step is a number"
         return
     few = cores <= FEW_CORES
     reason = "few cores: sampling more would slow learning" if few else "sampling has its own cores"

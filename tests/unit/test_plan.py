@@ -76,7 +76,7 @@ def test_a_replay_larger_than_the_memory_is_refused_with_the_sum() -> None:
 
 
 def test_the_automatic_replay_fits() -> None:
-    tiny = dataclasses.replace(LAPTOP, memory_bytes=int(1.3 * GIB))
+    tiny = dataclasses.replace(LAPTOP, memory_bytes=int(1.5 * GIB))
     huge = dataclasses.replace(SPEC, obs_shape=(376,))
     made = make_plan(default_config(env="Humanoid-v5"), huge, tiny)
     assert made.config.replay.capacity < 150_000  # type: ignore[operator]

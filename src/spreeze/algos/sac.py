@@ -28,7 +28,7 @@ class SACConfig(AlgoConfig):
 
 
 def build(config: SACConfig, spec: EnvSpec, half: bool = False) -> Algorithm:
-    """SAC for one environment, with matrix products in bfloat16 if `half`.
+    """SAC for one environment, with its hidden layers in bfloat16 if `half`.
 
     Torch is imported here, so that the knobs above cost no second.
     """
@@ -41,7 +41,6 @@ def build(config: SACConfig, spec: EnvSpec, half: bool = False) -> Algorithm:
     policy_shapes = mlp_shapes([spec.obs_size, *hidden, 2 * spec.action_size])
     actor_shapes = Shapes((*policy_shapes.items, ("log_alpha", (1,))))
     critic_shapes = mlp_shapes([spec.obs_size + spec.action_size, *hidden, 1], ensemble=2)
-    dtype = torch.bfloat16 if half else torch.float32
     target_entropy = config.target_entropy_per_action * spec.action_size
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
@@ -51,12 +50,12 @@ def build(config: SACConfig, spec: EnvSpec, half: bool = False) -> Algorithm:
 
     def act(actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         policy, log_alpha = torch.split(actor, [policy_shapes.size, 1])
-        head = mlp(policy_shapes.split(policy.to(dtype)), obs)
+        head = mlp(policy_shapes.split(policy, half), obs)
         action, log_prob = tanh_gaussian(head, noise)
         return action, log_prob, log_alpha
 
     def q_values(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        params = critic_shapes.split(critic.to(dtype))
+        params = critic_shapes.split(critic, half)
         return mlp(params, torch.cat([obs, action], -1)).squeeze(-1)  # [2, B]
 
     def critic_loss(

@@ -65,8 +65,11 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]] | None:
 
 def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     """Fork a child per request until the parent goes."""
-    die_with_parent(parent)
+    # The whole group goes with the supervisor: what an environment has started, too.
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(os.getpgrp(), signal.SIGKILL))
+    die_with_parent(parent, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     setproctitle.setproctitle("spreeze fork server")
     for module in modules:
         with contextlib.suppress(ImportError):
@@ -102,6 +105,8 @@ def _become_child(
     """Run the requested function in the fresh child; never returns."""
     code = 1
     try:
+        # The supervisor alone decides about the end, so that a checkpoint can be written.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         die_with_parent(server)
         sock.close()
         for pidfd in pidfds:

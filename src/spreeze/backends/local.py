@@ -10,18 +10,26 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import setproctitle
 
 from spreeze.backends import forkserver
 from spreeze.roles.base import Job, drive, join
+from spreeze.spec import UsageError
 from spreeze.wires.arena import Arena
 
 REPORT_BYTES = 60_000
+CALL_LIMIT_S = 120.0
+
+
+class CallFailed(RuntimeError):
+    """A function in another process raised; the message is its traceback."""
 
 
 @dataclass
@@ -51,7 +59,8 @@ class Processes:
         ours, theirs = socket.socketpair()
         # One thread of linear algebra per process, set before numpy is imported anywhere.
         environment = os.environ | dict.fromkeys(forkserver.THREAD_VARIABLES, "1")
-        command = [sys.executable, "-m", "spreeze.backends.forkserver"]
+        # -P: a random.py in the user's folder must not stand in for the library's.
+        command = [sys.executable, "-P", "-m", "spreeze.backends.forkserver"]
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
             self._server = subprocess.Popen(
@@ -115,12 +124,10 @@ class Processes:
             child.kill()
             os.close(child.report_fd)
         self._running.clear()
-        self._socket.close()  # the server leaves when its socket closes
-        try:
-            self._server.wait(2)
-        except subprocess.TimeoutExpired:
-            self._server.kill()
-            self._server.wait()
+        self._socket.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait()
 
     def _receive(self) -> tuple[str, int, int] | None:
         message = forkserver.receive(self._socket)
@@ -150,61 +157,57 @@ def start_role(processes: Processes, job: Job, arena: Arena, log: Path) -> Child
 
 def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
     """The main function of a role's process; its traceback goes to the log and to the supervisor."""
-    import setproctitle
-
-    job, blocks = cloudpickle.loads(payload)
-    setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
-    context = join(
-        job, Arena(arena_fd, blocks), lambda: time.monotonic() - job.started_s, time.sleep
-    )
-    crash = drive(context)
-    if crash is None:
-        return 0
-    print(crash, file=sys.stderr)
-    os.write(report_fd, crash.encode()[-REPORT_BYTES:])
-    return 1
+    try:
+        job, blocks = cloudpickle.loads(payload)
+        setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
+        arena = Arena(arena_fd, blocks)
+        drive(join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep))
+    except BaseException:  # an environment may even call sys.exit
+        crash = traceback.format_exc()
+        print(crash, file=sys.stderr)
+        os.write(report_fd, crash.encode()[-REPORT_BYTES:])
+        return 1
+    return 0
 
 
-def call(processes: Processes, function: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
-    """Call a function in a throw-away process; returns its result and what it printed.
+def call(processes: Processes, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a throw-away process and return its result.
 
-    Its exception is raised here, with the child's traceback attached as a note.
+    UsageError is raised as it is. Of any other exception only the traceback comes back, in a
+    CallFailed: the exception itself may not survive the journey.
     """
     output = os.memfd_create("output")
     try:
-        child = processes.start(
-            "probe",
-            "spreeze.backends.local:call_main",
-            cloudpickle.dumps((function, arguments)),
-            output,
-        )
-        processes.wait([child], 600)
+        payload = cloudpickle.dumps((function, arguments))
+        child = processes.start("probe", "spreeze.backends.local:call_main", payload, output)
+        processes.wait([child], CALL_LIMIT_S)
         os.lseek(output, 0, os.SEEK_SET)
         with open(output, "rb", closefd=False) as file:
             printed = file.read().decode(errors="replace")
     finally:
         os.close(output)
+    if child.exit_code is None:
+        child.kill()
+        raise CallFailed(f"{printed}\nIt did not come back within {CALL_LIMIT_S:.0f} s.")
     if not child.report:
-        raise RuntimeError(f"the process ended with exit code {child.exit_code}\n{printed}")
-    failed, value, trace = cloudpickle.loads(child.report)
-    if failed:
-        value.add_note(trace)
-        raise value
-    return value, printed
+        raise CallFailed(f"{printed}\nIts process ended with exit code {child.exit_code}.")
+    kind, value = cloudpickle.loads(child.report)
+    if kind == "refused":
+        raise UsageError(value)
+    if kind == "raised":
+        raise CallFailed(value)
+    return value
 
 
 def call_main(payload: bytes, report_fd: int) -> int:
     """The main function of a throw-away process."""
-    import traceback
-
-    function, arguments = cloudpickle.loads(payload)
+    answer: tuple[str, Any]
     try:
-        answer = (False, function(*arguments), "")
-    except Exception as error:
-        answer = (True, error, traceback.format_exc())
-    try:
-        report = cloudpickle.dumps(answer)
-    except Exception:
-        report = cloudpickle.dumps((True, RuntimeError(str(answer[1])), answer[2]))
-    os.write(report_fd, report[:REPORT_BYTES])
+        function, arguments = cloudpickle.loads(payload)
+        answer = ("result", function(*arguments))
+    except UsageError as error:
+        answer = ("refused", error.problems)
+    except BaseException:
+        answer = ("raised", traceback.format_exc()[-REPORT_BYTES // 2 :])
+    os.write(report_fd, cloudpickle.dumps(answer))
     return 0

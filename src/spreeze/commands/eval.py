@@ -12,6 +12,7 @@ import tyro
 
 from spreeze.commands import write_json
 from spreeze.envs.stepping import make_stepper, play_episodes
+from spreeze.envs.targets import inspect_env
 from spreeze.policy import load_policy
 from spreeze.rundir import find_run
 from spreeze.screen import short
@@ -49,6 +50,14 @@ def main(arguments: list[str], _started_s: float) -> int:
         raise UsageError(
             [
                 f"run {run.path.name} was trained on {env}, which is code of yours. Name it again: --env {env}"
+            ]
+        )
+    spec = inspect_env(env, env)
+    if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
+        raise UsageError(
+            [
+                f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
+                f"{policy.spec.action_shape}; {env} has {spec.obs_shape} and {spec.action_shape}."
             ]
         )
     stepper = make_stepper(env, min(args.episodes, 10))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -14,8 +14,8 @@ import setproctitle
 import tyro
 from rich.console import Console
 
-from spreeze.config import Config, config_from_json, default_config
-from spreeze.rundir import find_run
+from spreeze.config import Config, default_config
+from spreeze.rundir import RunDir
 from spreeze.spec import UsageError
 
 if TYPE_CHECKING:
@@ -49,27 +49,24 @@ def main(arguments: list[str], started_s: float) -> int:
 def parse(arguments: list[str]) -> Config:
     """The config from flags; algorithm, preset and resumed run decide the defaults of the rest."""
     resumed = _given(arguments, "--resume")
+    if resumed is not None:
+        from spreeze.plan import resumed_config
+
     if resumed is None:
         env = next((word for word in arguments[:1] if not word.startswith("-")), "")
         defaults = default_config(
             _given(arguments, "--algo") or "sac", env, _given(arguments, "--preset")
         )
     else:
-        run = find_run(resumed, Path(_given(arguments, "--runs") or "runs"))
-        if not (run.checkpoints / "last" / "train.safetensors").exists():
-            raise UsageError([f"run {run.path} has no checkpoint to resume from."])
-        stored = config_from_json(run.read("config")["config"])
-        # A config file must not be able to name code that is then imported.
-        if ":" in stored.env and arguments[:1] != [stored.env]:
+        defaults = resumed_config(resumed, Path(_given(arguments, "--runs") or "runs"))
+        # A stored file must not be able to name code that is then imported.
+        if ":" in defaults.env and arguments[:1] != [defaults.env]:
             raise UsageError(
                 [
-                    f"run {run.path.name} trained {stored.env}, which is code of yours. "
-                    f"Name it again: spreeze train {stored.env} --resume {resumed}"
+                    f"run {resumed} trained {defaults.env}, which is code of yours. "
+                    f"Name it again: spreeze train {defaults.env} --resume {resumed}"
                 ]
             )
-        defaults = dataclasses.replace(
-            stored, resume=str(run.path), name=None, time=None, steps=None, target=None
-        )
         arguments = _without(arguments, "--resume")
     config: Config = tyro.cli(Config, args=arguments, default=defaults, prog="spreeze train")
     return config
@@ -88,12 +85,12 @@ def report(run: Run, config: Config) -> str:
         "stopped": f"stopped as asked, best return {best}",
     }[summary["reason"]]
     took_s = summary["time_to_target_s"] or summary["wall_s"]
-    folder = "" if config.runs == "runs" else f" --runs {config.runs}"
+    folder = "" if config.runs == "runs" else f" --runs {shlex.quote(config.runs)}"
     return (
         f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
-        f"Run:  {run.path}\n"
-        f"Next: {_this_program()} eval {run.path.name}{folder}"
+        f"Run:  {RunDir(run.path).short_path}\n"
+        f"Next: {_this_program()} eval {shlex.quote(run.path.name)}{folder}"
     )
 
 

@@ -7,6 +7,7 @@ becomes one.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -63,9 +64,12 @@ class LoopStepper:
             obs[over] = _first_obs(self.envs[over], None)
 
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment; one that raises then has done its work and is only noted."""
         for env in self.envs:
-            env.close()
+            try:
+                env.close()
+            except Exception:
+                traceback.print_exc()
 
 
 def _first_obs(env: gym.Env[Any, Any], seed: int | None) -> NDArray[Any]:
@@ -267,9 +271,10 @@ def play_episodes(
         totals, lengths = np.zeros(stepper.num_envs), np.zeros(stepper.num_envs, np.int64)
         while running.any():
             stepper.step(act(out.obs), out)
+            running &= out.valid  # a step that is not finite ends its episode without counting
             totals[running] += out.reward[running]
             lengths += running
-            running &= ~(out.terminated | out.truncated) & out.valid
+            running &= ~(out.terminated | out.truncated)
             yield
         results += zip(totals.tolist(), lengths.tolist(), strict=True)
     return results[:num_episodes]

@@ -21,7 +21,7 @@ from spreeze.spec import EnvSpec, UsageError
 EnvTarget = str | Callable[..., Any]
 """What a user may name: a Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a factory."""
 
-EXTRAS = {"mujoco": "mujoco", "pygame": "classic", "box2d": "box2d"}
+EXTRAS = {"mujoco": "mujoco", "pygame": "classic"}
 
 
 def make_env(
@@ -75,7 +75,7 @@ def portable(target: EnvTarget) -> EnvTarget:
     """An id that only this process has registered, as something another process can make too."""
     if isinstance(target, str) and target in gym.registry:
         spec = gym.registry[target]
-        if not isinstance(spec.entry_point, str):
+        if not str(spec.entry_point).startswith("gymnasium.envs."):
             return functools.partial(gym.make, spec, disable_env_checker=True)
     return target
 
@@ -88,7 +88,7 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
         raise UsageError([_unknown(name, error)]) from None
     except gym.error.DependencyNotInstalled as error:
         raise UsageError([_missing_extra(name, str(error))]) from None
-    except gym.error.DeprecatedEnv as error:
+    except gym.error.Error as error:
         raise UsageError([f"env {name}: {error}"]) from None
     with contextlib.closing(env):
         if not isinstance(env, gym.Env | VectorEnv):
@@ -111,7 +111,7 @@ def _unknown(name: str, error: Exception) -> str:
     ]
     names = versions or near
     hint = f" Did you mean {' or '.join(sorted(names)[-3:])}?" if names else f" ({error})"
-    return f"env {name!r} is not registered.{hint} Your own class goes as package.module:EnvClass."
+    return f"env {name!r} is not registered.{hint} An environment of your own goes as package.module:EnvClass."
 
 
 def _missing_extra(name: str, error: str) -> str:

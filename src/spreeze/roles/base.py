@@ -7,7 +7,6 @@ all roles in one process is a loop over the same generators (`backends.serial`).
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -132,8 +131,8 @@ def start(context: Context) -> Iterator[None]:
     return generator
 
 
-def drive(context: Context) -> str | None:
-    """Run one role until the run stops; returns its traceback if it crashed."""
+def drive(context: Context) -> None:
+    """Run one role until the run stops."""
     words, control = context.words, context.control
     role = start(context)
     try:
@@ -141,9 +140,6 @@ def drive(context: Context) -> str | None:
             words["beats"] += 1
             if control.stopping:
                 break
-        role.close()  # type: ignore[attr-defined]
-    except Exception:
-        return traceback.format_exc()
     finally:
+        role.close()  # type: ignore[attr-defined]
         context.recorder.close()
-    return None

@@ -19,17 +19,17 @@ from spreeze.roles.base import Context
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
+MAX_ENVS = 10
 
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
-    config, words = ctx.config, ctx.words
-    stepper = make_stepper(ctx.job.env, config.evaluator.episodes)
+    config = ctx.config
+    stepper = make_stepper(ctx.job.env, min(config.evaluator.episodes, MAX_ENVS))
     policy = Policy(ctx.spec, settled(config.hyper.hidden))
     spare = policy.vector.copy()
     seeds = np.random.default_rng(ctx.seed()[0])
     stamp, next_s = Stamp(), 0.0
-    words["ready"] = 1
     try:
         while True:
             fetched = None if ctx.now() < next_s else ctx.weights.fetch(spare, stamp.version)
@@ -62,7 +62,7 @@ def _report(ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.floa
     returns, lengths = results[:, 0], results[:, 1]
     mean = float(returns.mean())
     first = int(words["evaluations"]) == 0
-    if first or mean > words["best_return"]:
+    if first or not mean <= words["best_return"]:
         words["best_return"] = mean
         _keep_best(ctx, policy, stamp, mean)
     ctx.recorder.record(

@@ -7,6 +7,7 @@ Owns: the replay and the training state.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from spreeze.config import settled
 from spreeze.policy import Policy
 from spreeze.replay import Replay
 from spreeze.roles.base import Context, allowed_steps
+from spreeze.rundir import RunDir
 from spreeze.updates import State, Updater, init_state
 from spreeze.wires.experience import LaneReader
 
@@ -40,11 +42,11 @@ def run(ctx: Context) -> Iterator[None]:
     policy = Policy(ctx.spec, settled(config.hyper.hidden))
     warmup, chunk = settled(config.learner.warmup_rows), settled(config.learner.updates_per_publish)
     fewest, most = settled(config.learner.ratio_bounds)
-    updates = int(updater.state["updates"])
+    updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
     # The samplers act with the very first networks rather than wait for updated ones.
     _publish(ctx, updater.state, policy, updates)
-    words["updates"], words["ready"] = updates, 1
+    words["updates"] = updates
     try:
         while True:
             intake.into(replay, ctx.weights.version)
@@ -55,11 +57,11 @@ def run(ctx: Context) -> Iterator[None]:
             if warm and updates < most * max(ctx.control.env_steps - warmup, 0):
                 if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
+                swap.poll()
                 updater.run()
                 updates += chunk
                 words["updates"] = updates
                 _publish(ctx, updater.state, policy, updates)
-                swap.poll()
             else:
                 ctx.wait(WAIT_S)
             if words["first_update_s"] > 0 and ctx.now() - logged_s >= LOG_EVERY_S:
@@ -78,6 +80,8 @@ def _build(ctx: Context) -> tuple[Replay, Updater]:
     """Replay and networks on the training device, fresh or from a checkpoint."""
     config = ctx.config
     learner, hyper, device = config.learner, config.hyper, torch.device(config.device)
+    if device.index is not None:
+        torch.cuda.set_device(device)  # graphs are captured on the current device
     set_precision(settled(learner.precision))
     algorithm = ALGORITHMS[config.algo].build(hyper, ctx.spec, learner.precision == "bf16")
     replay = Replay(ctx.layout, settled(config.replay.capacity), device)
@@ -93,13 +97,16 @@ class Swap:
     """Takes the compiled update into use when it is ready, for every batch size that is asked for."""
 
     def __init__(self, ctx: Context, updater: Updater) -> None:
-        """Nothing is compiled before the first update: learning starts at once."""
+        """Take what is compiled already; anything else waits for the first update."""
         self._ctx = ctx
         self._updater = updater
         self._running: dict[int, Compilation] = {}
         self._settled: set[int] = set()
         # One process that takes turns must not change its arithmetic at a random moment.
         self._wanted = ctx.config.learner.compile and not ctx.config.serial
+        size = settled(ctx.config.learner.batch_size)
+        if self._wanted and recipe_of(ctx.config, ctx.spec, size).path().exists():
+            self._compilation(size)
 
     def poll(self) -> None:
         """Look at the batch size that is asked for, and at what has been compiled."""
@@ -107,11 +114,7 @@ class Swap:
         updater.batch_size = size
         if not self._wanted or size in self._settled:
             return
-        if size not in self._running:
-            log = self._ctx.run.log("compiler")
-            recipe = recipe_of(self._ctx.config, self._ctx.spec, size)
-            self._running[size] = Compilation(recipe, log)
-        compilation = self._running[size]
+        compilation = self._compilation(size)
         if not compilation.poll():
             return
         self._settled.add(size)
@@ -122,6 +125,12 @@ class Swap:
         else:
             print(compilation.problem or "the compiled update differs from the plain one")
             words["compiled"] = 2 if "C++" in (compilation.problem or "") else 3
+
+    def _compilation(self, size: int) -> Compilation:
+        if size not in self._running:
+            recipe = recipe_of(self._ctx.config, self._ctx.spec, size)
+            self._running[size] = Compilation(recipe, self._ctx.run.log("compiler"))
+        return self._running[size]
 
     def close(self) -> None:
         """End what is still being compiled."""
@@ -163,6 +172,8 @@ def _publish(ctx: Context, state: State, policy: Policy, updates: int) -> None:
     # Samplers stay on the last good policy if the newest one is broken.
     if np.isfinite(policy.vector.sum()):
         ctx.weights.publish(policy.vector, updates, ctx.control.env_steps)
+    else:
+        ctx.words["diverged"] = 1
 
 
 def _log(ctx: Context, updater: Updater) -> None:
@@ -192,10 +203,20 @@ def _save(ctx: Context, state: State, policy: Policy, updates: int) -> None:
         "env_steps": ctx.control.env_steps,
     }
     train = {name: tensor.cpu().numpy() for name, tensor in state.items()}
+    if not all(np.isfinite(array).all() for array in train.values()):
+        ctx.words["diverged"] = 1
+        return  # the checkpoint before is worth more
     tensors = {"policy": policy.named(), "train": train}
     keep = ctx.config.checkpoint.keep
     if not save_training(ctx.run.checkpoints, updates, tensors, {"config": config}, keep):
         ctx.words["saves_failed"] += 1
+
+
+def _updates_before(resume: str | None) -> int:
+    """Updates done by the run that is resumed. Not from the state: float32 stops counting at 2^24."""
+    if resume is None:
+        return 0
+    return int(RunDir(Path(resume) / "checkpoints" / "last").read("config")["updates"])
 
 
 def _restore(run: str, state: State) -> None:

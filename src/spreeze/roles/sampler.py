@@ -43,7 +43,6 @@ def run(ctx: Context) -> Iterator[None]:
     env_steps = int(words["env_steps"])  # a restarted sampler goes on counting
     try:
         group.reset(env_seed % 2**31 + env_steps)
-        words["ready"] = 1
         while True:
             # Before the learner is up it has allowed nothing yet; then the first share is enough.
             allowed = ctx.control.learner["allowed_steps"] or first_share

@@ -20,7 +20,7 @@ import numpy as np
 
 from spreeze.wires.arena import Arena, Block
 
-_WORK = [("ready", "<i8"), ("beats", "<i8"), ("waited_s", "<f8")]
+_WORK = [("beats", "<i8"), ("waited_s", "<f8")]
 
 SUPERVISOR = [("stop", "<i8"), ("active_samplers", "<i8"), ("batch_size", "<i8")]
 LEARNER = [
@@ -31,6 +31,7 @@ LEARNER = [
     ("replay_rows", "<i8"),
     ("saves_failed", "<i8"),
     ("compiled", "<i8"),
+    ("diverged", "<i8"),
     ("policy_lag", "<f8"),
     ("first_update_s", "<f8"),
 ]

@@ -73,12 +73,12 @@ class LaneWriter:
 class LaneReader:
     """The learner's end of a lane."""
 
-    def __init__(self, words: NDArray[np.int64], rows: Rows, block: int) -> None:
-        """Start with the oldest row that the lane still holds."""
+    def __init__(self, words: NDArray[np.int64], rows: Rows, block: int, start: int = 0) -> None:
+        """Begin with row number `start`."""
         self._words = words
         self._rows = rows
         self._capacity = len(rows) - block
-        self._next = 0
+        self._next = start
         self.num_lost = 0
 
     @property
@@ -122,6 +122,9 @@ class Experience:
         return LaneWriter(self._words[lane], self._rows[lane], self._block)
 
     def readers(self) -> list[LaneReader]:
-        """The reading ends of all lanes, for the one reader."""
-        pairs = zip(self._words, self._rows, strict=True)
-        return [LaneReader(words, rows, self._block) for words, rows in pairs]
+        """The reading ends of all lanes, for the one reader; from the oldest rows they still hold."""
+        ends = []
+        for words, rows in zip(self._words, self._rows, strict=True):
+            oldest = int(words[COMMITTED]) - (len(rows) - self._block)
+            ends.append(LaneReader(words, rows, self._block, max(oldest, 0)))
+        return ends
