@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -69,8 +71,12 @@ class FaultEnv(CountEnv):
                 obs = obs * np.nan
             if self.fault == "print":
                 print("noise on standard output", flush=True)
-            if self.fault == "exit":
+            if self.fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == "exit":
+                sys.exit("enough")
+        if self.fault == "nan reward" and self.step_index == 8:
+            reward = float("nan")
         if self.fault == "slow":
             time.sleep(0.01)
         return obs, reward, terminated, truncated, info
@@ -93,7 +99,40 @@ def printing_env() -> gym.Env[Any, Any]:
 
 def killing_env() -> gym.Env[Any, Any]:
     """Kills its own process, as a crash in native code would."""
-    return FaultEnv("exit", at=400)
+    return FaultEnv("kill", at=400)
+
+
+def exiting_env() -> gym.Env[Any, Any]:
+    """Calls sys.exit in a step."""
+    return FaultEnv("exit")
+
+
+def nan_reward_env() -> gym.Env[Any, Any]:
+    """Gives a reward of NaN in the eighth step of every episode."""
+    return FaultEnv("nan reward", at=-1)
+
+
+class OddError(Exception):
+    """Cannot be sent to another process: its arguments are not those of its base."""
+
+    def __init__(self, joint: str, angle: float) -> None:
+        super().__init__(f"{joint} cannot turn to {angle}")
+
+
+def odd_error_env() -> gym.Env[Any, Any]:
+    """Cannot be made, and says so in its own way."""
+    raise OddError("elbow", 400.0)
+
+
+class ParentEnv(ReachEnv):
+    """Starts a program of its own, as simulators do; and cannot be closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.program = subprocess.Popen(["sleep", "987654"])
+
+    def close(self) -> None:
+        raise RuntimeError("does not want to be closed")
 
 
 def slow_env() -> gym.Env[Any, Any]:

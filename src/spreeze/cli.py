@@ -25,11 +25,7 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 def main() -> None:
     """Run the command named on the command line and exit with its code."""
     started_s = time.monotonic()
-    for fd in (0, 1, 2):  # a closed one would be given to the next file, and be written into
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
+    _open_closed_streams()
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help", "help"):
         _print_help()
@@ -59,6 +55,15 @@ def main() -> None:
         sys.exit(USAGE)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _open_closed_streams() -> None:
+    """Standard streams that the caller closed: their numbers must not go to other files."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+            os.set_inheritable(fd, True)
+            setattr(sys, name, os.fdopen(fd, "w" if fd else "r"))
 
 
 def _print_help() -> None:

@@ -109,14 +109,27 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert all_gone(pids)
 
 
-def test_sigterm_is_a_request_to_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_all_processes_is_a_request_to_stop(tmp_path: Path, number: int) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
-        process.terminate()
+        for pid in pids.values():  # as a service manager does it
+            os.kill(pid, number)
         process.communicate(timeout=15)
         assert process.returncode == 0
     assert read(tmp_path, "summary")["reason"] == "stopped"
+    assert (tmp_path / "runs" / "r" / "checkpoints" / "last" / "train.safetensors").exists()
     assert all_gone(pids)
+
+
+def test_what_an_environment_has_started_dies_with_a_killed_supervisor(tmp_path: Path) -> None:
+    with training(tmp_path, "fakes:ParentEnv") as process:
+        learning(tmp_path)
+        family = {str(c.pid): c.pid for c in psutil.Process(process.pid).children(recursive=True)}
+        assert [pid for pid in family.values() if psutil.Process(pid).name() == "sleep"]
+        process.kill()
+        process.communicate()
+        wait_for(lambda: all_gone(family), 2.0)
 
 
 def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
@@ -212,10 +225,27 @@ def test_an_environment_that_raises_shows_its_own_traceback(tmp_path: Path) -> N
     assert (summary["state"], summary["reason"]) == ("failed", "error")
 
 
-def test_an_environment_that_cannot_be_made_shows_its_own_traceback(tmp_path: Path) -> None:
-    with training(tmp_path, "fakes:broken_env") as process:
+def test_an_environment_that_exits_shows_where(tmp_path: Path) -> None:
+    with training(tmp_path, "fakes:exiting_env") as process:
         _, err = process.communicate(timeout=30)
         assert process.returncode == 1
-    assert "ValueError: no robot is connected" in err
+    assert "SystemExit: enough" in err
+    assert "fakes.py" in err
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("broken_env", "ValueError: no robot is connected"),
+        ("odd_error_env", "OddError: elbow cannot turn to 400.0"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_shows_its_own_traceback(
+    tmp_path: Path, env: str, message: str
+) -> None:
+    with training(tmp_path, f"fakes:{env}") as process:
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert message in err
     assert "fakes.py" in err
     assert not (tmp_path / "runs").exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import fakes
 import spreeze
 
 
@@ -36,6 +37,11 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("train Pendulum-v1 --device cuda:7", ["--device cuda:7"]),
         ("train Pendulum-v1 --runs file/runs", ["is a file"]),
         ("train Pendulum-v1 --resume nothing", ["there is no run 'nothing'"]),
+        ("train Pendulum-v1 --steps 1e999", ["--steps 1e999"]),
+        ("train Pendulum-v1 --algo.init-alpha 0", ["--algo.init-alpha 0"]),
+        ("train Pendulum-v1 --learner.ratio-bounds 0 inf", ["--learner.ratio-bounds"]),
+        ("train Pendulum-v1 --name " + "x" * 300, ["--name"]),
+        ("train Foo*Bar", ["Foo*Bar"]),
         ("tran", ["there is no command 'tran'", "spreeze train"]),
         ("eval", ["Train one first"]),
         ("eval nothing", ["there is no run 'nothing'"]),
@@ -83,12 +89,53 @@ def test_the_installed_command_finds_environments_where_the_user_is(tmp_path: Pa
 def test_the_python_call_raises_the_same(runs: str) -> None:
     with pytest.raises(spreeze.UsageError, match=r"Did you mean time\?"):
         spreeze.train("Pendulum-v1", tme="3s", runs=runs)
+    with pytest.raises(spreeze.UsageError, match="must be a whole number"):
+        spreeze.train("Pendulum-v1", runs=runs, **{"sampler.processes": 1.5})
+    with pytest.raises(spreeze.UsageError, match="--target abc"):
+        spreeze.train("Pendulum-v1", runs=runs, target="abc")
     with pytest.raises(spreeze.UsageError, match="only Box actions"):
         spreeze.train("CartPole-v1", runs=runs)
     assert not Path(runs).exists()
 
 
-@pytest.mark.parametrize("command", ["", "train", "eval", "runs", "algos", "doctor"])
+def test_a_file_of_the_user_does_not_stand_in_for_a_library(tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text("raise RuntimeError('not the library')")
+    command = [
+        str(Path(sys.executable).parent / "spreeze"),
+        "train",
+        "Pendulum-v1",
+        "--steps",
+        "1500",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
+def test_closed_standard_streams_do_no_harm(tmp_path: Path, closed: str) -> None:
+    command = f"{sys.executable} -m spreeze train Pendulum-v1 --steps 1500 --name r {closed}"
+    assert (
+        subprocess.run(command, shell=True, cwd=tmp_path, check=False, timeout=60).returncode == 0
+    )
+    assert (tmp_path / "runs" / "r" / "summary.json").exists()
+
+
+def test_evaluating_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    spreeze.train(fakes.ReachEnv, runs=str(tmp_path / "runs"), steps="1500", name="r", serial=True)
+    for flags, message in (
+        ("", "ReachEnv"),
+        ("--env Nope-v0", "Nope-v0"),
+        ("--env Pendulum-v1", "(3,)"),
+    ):
+        done = run("eval", "r", *flags.split(), cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["", "train", "eval", "runs", "algos", "bench", "doctor"])
 def test_help_is_quick_and_loads_no_torch(command: str) -> None:
     code = (
         "import sys; sys.argv = ['spreeze', *sys.argv[1:], '--help']\n"

@@ -19,6 +19,9 @@ from safetensors.numpy import load_file
 
 import fakes
 import spreeze
+from spreeze.config import config_with, default_config
+from spreeze.launch import launch
+from spreeze.plan import _claim
 from spreeze.rundir import RunDir
 
 SUMMARY = [
@@ -346,3 +349,75 @@ def test_two_runs_in_a_row_in_one_process(runs: str) -> None:
         time.sleep(0.01)
     with pytest.raises(spreeze.UsageError, match="exists already"):
         spreeze.train("Pendulum-v1", runs=runs, name="two", steps="2000", **SMALL)
+
+
+def test_rewards_that_are_not_finite_spoil_neither_evaluation_nor_screen(runs: str) -> None:
+    run = spreeze.train(fakes.nan_reward_env, runs=runs, time="5s", **SMALL)
+    assert run.summary["best_return"] is not None
+    assert math.isfinite(run.summary["best_return"])
+    assert all(math.isfinite(line["eval/mean_reward"]) for line in records(run.path, "evaluator-0"))
+
+
+def test_a_screen_that_breaks_does_not_end_the_run(runs: str) -> None:
+    def broken(*_: Any) -> None:
+        raise BrokenPipeError("nobody reads any more")
+
+    knobs = {"runs": runs, "steps": "2000", **SMALL}
+    run = launch(config_with(default_config(env="Pendulum-v1"), knobs), "Pendulum-v1", broken)
+    assert run.summary["state"] == "finished"
+    assert "nobody reads" in RunDir(run.path).read("status")["warnings"][0]
+
+
+def test_an_id_that_only_this_process_has_registered(runs: str) -> None:
+    gym.register("Named-v0", entry_point="fakes:ReachEnv")
+    try:
+        run = spreeze.train("Named-v0", runs=runs, steps="2000", **SMALL)
+    finally:
+        del gym.registry["Named-v0"]
+    assert run.summary["env"] == "Named-v0"
+
+
+def test_a_vector_environment_may_have_any_number_of_environments(runs: str) -> None:
+    def vector() -> Any:
+        return gym.make_vec("Pendulum-v1", num_envs=19)
+
+    run = spreeze.train(vector, runs=runs, steps="3000", **SMALL)
+    assert run.summary["envs_per_process"] == 19
+
+
+def test_resuming_from_python_with_another_ratio_and_another_environment(pendulum: Path) -> None:
+    folder = str(pendulum.parent)
+    before = RunDir(pendulum).read("summary")
+    knobs = {"learner.updates_per_step": 0.01, "steps": before["env_steps"] + 2000}
+    run = spreeze.train("Pendulum-v1", resume="p", runs=folder, name="again", **knobs)
+    assert run.summary["updates"] >= before["updates"]
+    assert RunDir(run.path).read("config")["config"]["learner"]["ratio_bounds"] == [0.01, 0.01]
+    with pytest.raises(spreeze.UsageError, match="that run trained on Pendulum-v1"):
+        spreeze.train(fakes.ReachEnv, resume="p", runs=folder, steps="2000")
+    with pytest.raises(spreeze.UsageError, match=r"--algo\.hidden"):
+        spreeze.train("Pendulum-v1", resume="p", runs=folder, **{"algo.hidden": (8,)})
+
+
+def test_rates_count_from_the_first_update_in_every_mode(runs: str) -> None:
+    began = time.monotonic()
+    knobs = {"learner.warmup_rows": 4000, "steps": "6000"}
+    run = spreeze.train("Pendulum-v1", runs=runs, serial=True, **SMALL, **knobs)
+    took = time.monotonic() - began
+    assert run.summary["wall_s"] <= took
+    assert 0 < run.summary["sample_hz"] <= 2000 + 16
+
+
+def test_runs_that_start_in_the_same_second_have_names_of_their_own(runs: str) -> None:
+    config = config_with(default_config(env="Pendulum-v1"), {"runs": runs})
+    paths = {_claim(config) for _ in range(5)}
+    assert len(paths) == 5
+
+
+def test_what_an_environment_does_when_it_is_closed_is_only_noted(runs: str) -> None:
+    run = spreeze.train(fakes.ParentEnv, runs=runs, steps="2000", **SMALL)
+    assert run.summary["state"] == "finished"
+    assert "does not want to be closed" in (run.path / "logs" / "sampler-0.log").read_text()
+    programs = [
+        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "987654"]
+    ]
+    assert not [p for p in programs if p.status() != psutil.STATUS_ZOMBIE], "it went with the run"

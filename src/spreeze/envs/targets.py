@@ -90,7 +90,7 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
         raise UsageError([_missing_extra(name, str(error))]) from None
     except gym.error.Error as error:
         raise UsageError([f"env {name}: {error}"]) from None
-    with contextlib.closing(env):
+    try:
         if not isinstance(env, gym.Env | VectorEnv):
             raise UsageError(
                 [
@@ -101,6 +101,9 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
         spec = _describe(name, env)
         _try_out(spec, env)
         return spec
+    finally:
+        with contextlib.suppress(Exception):
+            env.close()
 
 
 def _unknown(name: str, error: Exception) -> str:
