@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
@@ -262,106 +260,3 @@ def config_from_json(data: dict[str, Any]) -> Config:
         else:
             knobs[name] = value
     return config_with(config, knobs)
-
-
-BOUNDS: dict[str, tuple[float, float]] = {
-    "seed": (0, 2**32 - 1),
-    "sampler.processes": (1, 1024),
-    "sampler.envs_per_process": (1, 4096),
-    "sampler.random_steps": (0, 1e9),
-    "replay.capacity": (100, 1e9),
-    "learner.batch_size": (1, 1 << 20),
-    "learner.warmup_rows": (1, 1e9),
-    "learner.updates_per_step": (1e-6, 1000),
-    "learner.updates_per_publish": (1, 100_000),
-    "learner.threads": (1, 1024),
-    "evaluator.episodes": (1, 10_000),
-    "evaluator.every_s": (0, 1e6),
-    "evaluator.share": (0.001, 1),
-    "checkpoint.every_s": (0.1, 1e6),
-    "checkpoint.keep": (1, 100_000),
-    "algo.gamma": (0, 1),
-    "algo.n_step": (1, 100),
-    "algo.lr": (1e-8, 1),
-    "algo.tau": (1e-8, 1),
-    "algo.init_alpha": (1e-8, 1000),
-    "algo.target_entropy_per_action": (-100, 100),
-}
-FRACTIONS = {
-    *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "checkpoint.every_s"),
-    *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
-}
-
-
-def check_config(config: Config) -> list[str]:
-    """Everything that is wrong with a config, all at once; empty if nothing is."""
-    problems: list[str] = []
-    if config.resume is None and not config.env:
-        problems.append("which environment? For instance: spreeze train Pendulum-v1")
-    for parse, text in ((parse_duration, config.time), (parse_count, config.steps)):
-        try:
-            if text is not None:
-                parse(text)
-        except ValueError as error:
-            problems.append(str(error))
-    if config.target is not None and not _is_number(config.target):
-        problems.append(f"--target {config.target}: must be a finite return.")
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
-        problems.append(f"--device {config.device}: must be auto, cpu, cuda or cuda:0.")
-    if config.name is not None and not re.fullmatch(r"[\w+=][\w.+= -]{,99}", config.name):
-        problems.append(
-            f"--name {config.name!r}: it names a folder: up to 100 letters, digits, . _ + = -"
-        )
-    for name in set(BOUNDS) & set(knob_names(config)):
-        value, (low, high) = knob(config, name), BOUNDS[name]
-        whole = name not in FRACTIONS
-        if value != "auto" and not (_is_number(value, whole) and low <= value <= high):
-            flag, kind = name.replace("_", "-"), "a whole number" if whole else "a number"
-            problems.append(f"--{flag} {value}: must be {kind} from {low:g} to {high:g}.")
-    hidden = config.hyper.hidden
-    if hidden != "auto" and not (hidden and all(1 <= width <= 65_536 for width in hidden)):
-        problems.append(
-            f"--algo.hidden {hidden}: one or more widths from 1 to 65536, such as 256 256."
-        )
-    return problems + _check_sizes(config)
-
-
-def _check_sizes(config: Config) -> list[str]:
-    """Knobs that are right by themselves and wrong together."""
-    problems = []
-    capacity = config.replay.capacity
-    for name, why in (
-        ("learner.batch_size", "such a batch can never be drawn"),
-        ("learner.warmup_rows", "learning would never start"),
-    ):
-        value = knob(config, name)
-        if "auto" not in (value, capacity) and value > capacity:
-            flag = name.replace("_", "-")
-            problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
-    bounds = config.learner.ratio_bounds
-    if bounds != "auto" and not (0 <= bounds[0] <= bounds[1] <= 1e6 and bounds[1] > 0):
-        problems.append(
-            f"--learner.ratio-bounds {bounds[0]} {bounds[1]}: the smaller ratio first, none negative, the larger above 0."
-        )
-    return problems
-
-
-def _is_number(value: Any, whole: bool = False) -> bool:
-    kinds = int if whole else int | float
-    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def check_folder(folder: Path) -> list[str]:
-    """Whether a run can be written there; creates nothing."""
-    import os
-
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
-    if not existing.is_dir():
-        return [f"--runs {folder}: {existing} is a file, not a folder."]
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return [
-            f"--runs {folder}: {existing} cannot be written to. Name another folder with --runs."
-        ]
-    return []

@@ -18,7 +18,8 @@ from typing import Any
 from spreeze.backends.local import Child, Processes, start_role
 from spreeze.backends.serial import run_serially
 from spreeze.checkpoint import write_atomic
-from spreeze.config import Config, check_config, check_folder, settled
+from spreeze.checks import check_config, check_folder
+from spreeze.config import Config, settled
 from spreeze.envs.targets import EnvTarget, portable
 from spreeze.metrics import Recorder, TensorBoard
 from spreeze.placement import look_around, supports_wires

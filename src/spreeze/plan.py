@@ -13,7 +13,8 @@ from pathlib import Path
 
 from spreeze.backends.local import CallFailed, Processes, call
 from spreeze.checkpoint import write_atomic
-from spreeze.config import Config, check_config, config_from_json, settled
+from spreeze.checks import check_config
+from spreeze.config import Config, config_from_json, settled
 from spreeze.envs.targets import EnvTarget, inspect_env, portable
 from spreeze.placement import Machine, cpu_name
 from spreeze.policy import policy_size

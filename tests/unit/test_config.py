@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from spreeze.algos import ALGORITHMS
+from spreeze.checks import check_config, check_folder
 from spreeze.commands.train import parse
 from spreeze.config import (
     PRESETS,
     Config,
-    check_config,
-    check_folder,
     config_from_json,
     config_with,
     default_config,

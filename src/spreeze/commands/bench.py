@@ -82,7 +82,7 @@ def _learner(arguments: list[str]) -> int:
         )
         rows.append(measure(spec, args.algo, size, device, precision, threads, args.seconds))
     facts = {
-        "command": ["spreeze", "bench", "learner", *arguments],
+        "command": ["spreeze", "bench", "learner", *_without_json(arguments)],
         "machine": machine_facts(),
         "seconds": round(time.monotonic() - began, 1),
         "env": spec.id,
@@ -97,6 +97,14 @@ def _learner(arguments: list[str]) -> int:
     if args.json != "-":
         _show(rows)
     return 0
+
+
+def _without_json(arguments: list[str]) -> list[str]:
+    """The command less where its result went, which is nobody's business later."""
+    if "--json" in arguments:
+        i = arguments.index("--json")
+        return arguments[:i] + arguments[i + 2 :]
+    return arguments
 
 
 def machine_facts() -> dict[str, Any]:
