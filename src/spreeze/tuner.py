@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from spreeze.config import Config, config_with, knob, settled
@@ -105,8 +104,8 @@ def _pace(filler: Filler, machine: Machine) -> None:
     reason = "the device has instructions for it" if half else "faster for this size on this device"
     filler.fill("learner.precision", "bf16" if half else "float32", reason)
     # Threads that wait for each other on a core taken by a sampler are slower than one alone.
-    threads = 1 if on_gpu or not wide else max(1, math.ceil(cores / 2)) if cores > 2 else cores
-    filler.fill("learner.threads", threads, f"{cores} cores" if wide else "small networks need one")
+    threads = 1 if on_gpu else max(1, cores - settled(config.sampler.processes))
+    filler.fill("learner.threads", threads, f"{cores} cores, less those of the samplers")
     if config.serial:
         filler.fill("learner.updates_per_step", 0.125, "roles take turns in one process")
     ratio = filler.config.learner.updates_per_step
