@@ -59,7 +59,7 @@ def launch(config: Config, env: EnvTarget, show: Show, started_s: float | None =
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes()
     try:
-        spec = describe_env(env, config.env, processes, problems)
+        spec = describe_env(env, config, processes, problems)
         plan = make_plan(config, spec, look_around())
         with interrupts.installed():
             supervisor = Supervisor(

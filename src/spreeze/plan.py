@@ -47,12 +47,13 @@ class Plan:
 
 
 def describe_env(
-    env: EnvTarget, name: str, processes: Processes | None, problems: list[str]
+    env: EnvTarget, config: Config, processes: Processes | None, problems: list[str]
 ) -> EnvSpec:
     """Try the environment out, in a throw-away process: its prints and crashes stay there.
 
     `problems` are those found so far; the user gets to see all of them at once.
     """
+    name = config.env
     try:
         if processes is None:
             spec = inspect_env(env, name)
@@ -61,7 +62,14 @@ def describe_env(
     except UsageError as error:
         raise UsageError([*problems, *error.problems]) from None
     except CallFailed as error:
-        raise RunFailed(f"{error}\n{name} failed when it was tried out, before the run.") from None
+        if problems:  # first things first
+            raise UsageError(problems) from None
+        log = _claim(config) / "logs" / "probe.log"
+        log.parent.mkdir()
+        log.write_text(f"{error}\n")
+        raise RunFailed(
+            f"{error}\n{name} failed when it was tried out, before the run. Kept in {log}"
+        ) from None
     if problems:
         raise UsageError(problems)
     return spec

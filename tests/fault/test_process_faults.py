@@ -248,4 +248,6 @@ def test_an_environment_that_cannot_be_made_shows_its_own_traceback(
         assert process.returncode == 1
     assert message in err
     assert "fakes.py" in err
-    assert not (tmp_path / "runs").exists()
+    log = tmp_path / "runs" / "r" / "logs" / "probe.log"
+    assert str(log) in err
+    assert message in log.read_text()
