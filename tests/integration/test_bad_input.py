@@ -11,6 +11,7 @@ import pytest
 
 import fakes
 import spreeze
+from spreeze.commands import doctor
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -151,6 +152,14 @@ def test_help_is_quick_and_loads_no_torch(command: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "spreeze" in done.stdout
     assert time.monotonic() - began < 5, "far above what it takes: only a hang or torch fails this"
+
+
+def test_the_doctor_names_the_extra_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(doctor.EXTRAS, "mujoco", "no_such_module")
+    doctor.main([], 0.0)
+    assert 'pip install "spreeze[mujoco]"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["doctor", "algos"])

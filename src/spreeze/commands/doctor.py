@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from spreeze.commands import write_json
@@ -48,9 +49,8 @@ def main(arguments: list[str], _started_s: float) -> int:
         table = Table.grid(padding=(0, 2))
         for f in findings:
             mark = "[green]ok[/green]" if f.ok else "[yellow]--[/yellow]"
-            table.add_row(
-                mark, f.what, f.found + (f"\n[yellow]{f.advice}[/yellow]" if f.advice else "")
-            )
+            advice = f"\n[yellow]{escape(f.advice)}[/yellow]" if f.advice else ""
+            table.add_row(mark, f.what, escape(f.found) + advice)
         Console(highlight=False).print(table)
     return 0 if all(f.ok for f in findings if f.what in ("processes", "memory", "torch")) else 1
 
