@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spreeze.spec import UsageError
+from spreeze.errors import UsageError
 
 if TYPE_CHECKING:
     from spreeze.launch import Run

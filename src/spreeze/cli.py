@@ -33,7 +33,7 @@ def main() -> None:
     # An environment of the user's own lies where he is; last, so that it cannot shadow a library.
     sys.path.append(os.getcwd())
     try:
-        from spreeze.spec import UsageError
+        from spreeze.errors import UsageError
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     try:

@@ -16,7 +16,7 @@ import tyro
 
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import AlgoConfig, Auto
-from spreeze.spec import UsageError
+from spreeze.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

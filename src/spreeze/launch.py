@@ -21,13 +21,13 @@ from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config, check_folder
 from spreeze.config import Config, settled
 from spreeze.envs.targets import EnvTarget, portable
+from spreeze.errors import UsageError
 from spreeze.metrics import Recorder, TensorBoard
 from spreeze.placement import look_around, supports_wires
 from spreeze.plan import Plan, RunFailed, create_run, describe_env, make_plan
 from spreeze.progress import Progress, Snapshot
 from spreeze.roles.base import Job
 from spreeze.rundir import RunDir
-from spreeze.spec import UsageError
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 

@@ -16,10 +16,11 @@ from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config
 from spreeze.config import Config, config_from_json, settled
 from spreeze.envs.targets import EnvTarget, inspect_env, portable
+from spreeze.errors import UsageError
 from spreeze.placement import Machine, cpu_name
 from spreeze.policy import policy_size
 from spreeze.rundir import RunDir, find_run
-from spreeze.spec import EnvSpec, UsageError, transition_layout
+from spreeze.spec import EnvSpec, transition_layout
 from spreeze.tuner import resolve
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks

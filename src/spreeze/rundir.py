@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spreeze.spec import UsageError
+from spreeze.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,6 @@ LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian policy's log standard deviation, in training and in deployment alike."""
 
 
-class UsageError(ValueError):
-    """Wrong input; nothing was started. `problems` has a line for each thing to mend."""
-
-    def __init__(self, problems: list[str]) -> None:
-        """Keep all problems."""
-        super().__init__(problems)
-        self.problems = problems
-
-    def __str__(self) -> str:
-        return "\n".join(self.problems)
-
-
 @dataclass(frozen=True, kw_only=True)
 class EnvSpec:
     """What the rest of the program needs to know of an environment."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from spreeze.config import Config, config_with, knob, settled
+from spreeze.errors import UsageError
 from spreeze.placement import Machine
-from spreeze.spec import EnvSpec, UsageError, transition_layout
+from spreeze.spec import EnvSpec, transition_layout
 
 SMALL_TASK = 8
 """Numbers in observation and action together, up to which a small network is enough."""

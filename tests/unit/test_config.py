@@ -24,7 +24,7 @@ from spreeze.config import (
     parse_duration,
     settled,
 )
-from spreeze.spec import UsageError
+from spreeze.errors import UsageError
 
 
 def problems_of(**knobs: Any) -> list[str]:

@@ -22,8 +22,9 @@ from spreeze.envs.stepping import (
     play_episodes,
 )
 from spreeze.envs.targets import inspect_env, make_env, portable
+from spreeze.errors import UsageError
 from spreeze.policy import Policy
-from spreeze.spec import EnvSpec, UsageError, transition_layout
+from spreeze.spec import EnvSpec, transition_layout
 
 GAMMA = 0.9
 NUM_ENVS, LENGTHS = 3, (4, 5, 7)

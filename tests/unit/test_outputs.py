@@ -16,11 +16,11 @@ from rich.console import Console
 from spreeze import checkpoint
 from spreeze.checkpoint import save_best, save_training, write_atomic
 from spreeze.config import config_with, default_config
+from spreeze.errors import UsageError
 from spreeze.metrics import Follower, Rate, Recorder, TensorBoard
 from spreeze.progress import Snapshot
 from spreeze.rundir import RunDir, find_run, list_runs
 from spreeze.screen import Screen, page, short, sparkline
-from spreeze.spec import UsageError
 
 TENSORS = {"policy": {"w0": np.ones((2, 3), np.float32)}}
 

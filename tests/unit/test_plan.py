@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from spreeze.config import config_with, default_config, knob, knob_names
+from spreeze.errors import UsageError
 from spreeze.placement import Gpu, Machine
 from spreeze.plan import Plan, make_plan
-from spreeze.spec import EnvSpec, UsageError
+from spreeze.spec import EnvSpec
 
 GIB = 2**30
 SPEC = EnvSpec(

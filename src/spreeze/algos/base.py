@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spreeze.spec import Batch
-
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from spreeze.networks import Shapes
+    from spreeze.spec import Batch
 
 Auto = Literal["auto"]
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
-from spreeze.spec import Batch, EnvSpec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+
+    from spreeze.spec import Batch, EnvSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ import cloudpickle
 import setproctitle
 
 from spreeze.backends import forkserver
+from spreeze.errors import UsageError
 from spreeze.roles.base import Job, drive, join
-from spreeze.spec import UsageError
 from spreeze.wires.arena import Arena
 
 REPORT_BYTES = 60_000

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from spreeze.commands import write_json
+from spreeze.errors import UsageError
 from spreeze.placement import cpu_name, look_around
 from spreeze.screen import short
-from spreeze.spec import UsageError
 
 KINDS = {"learner": "updates per second, against plain modules and optimisers"}
 

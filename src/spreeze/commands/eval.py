@@ -7,16 +7,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import tyro
 
 from spreeze.commands import write_json
-from spreeze.envs.stepping import make_stepper, play_episodes
-from spreeze.envs.targets import inspect_env
-from spreeze.policy import load_policy
+from spreeze.errors import UsageError
 from spreeze.rundir import find_run
-from spreeze.screen import short
-from spreeze.spec import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +37,14 @@ def main(arguments: list[str], _started_s: float) -> int:
     args = tyro.cli(Arguments, args=arguments, prog="spreeze eval")
     if not 1 <= args.episodes <= 100_000:
         raise UsageError([f"--episodes {args.episodes}: must be a whole number from 1 to 100000."])
+    # After the flags: --help needs none of this.
+    import numpy as np
+
+    from spreeze.envs.stepping import make_stepper, play_episodes
+    from spreeze.envs.targets import inspect_env
+    from spreeze.policy import load_policy
+    from spreeze.screen import short
+
     run = find_run(args.run, Path(args.runs))
     checkpoint = run.checkpoint()
     policy = load_policy(checkpoint)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import setproctitle
 import tyro
-from rich.console import Console
 
 from spreeze.config import Config, default_config
+from spreeze.errors import UsageError
 from spreeze.rundir import RunDir
-from spreeze.spec import UsageError
 
 if TYPE_CHECKING:
     from spreeze.launch import Run
@@ -31,6 +30,8 @@ def main(arguments: list[str], started_s: float) -> int:
     config = parse(arguments)
     setproctitle.setproctitle(f"spreeze train {config.env}")
     # After the flags: --help and a wrong flag need none of this.
+    from rich.console import Console
+
     from spreeze.launch import launch
     from spreeze.plan import RunFailed
     from spreeze.screen import Screen

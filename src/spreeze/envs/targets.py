@@ -16,7 +16,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from spreeze.spec import EnvSpec, UsageError
+from spreeze.errors import UsageError
+from spreeze.spec import EnvSpec
 
 EnvTarget = str | Callable[..., Any]
 """What a user may name: a Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a factory."""
