@@ -16,7 +16,9 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import torch
 from spreeze.algos import ALGORITHMS
 from spreeze.config import Config, settled
 from spreeze.lifeline import die_with_parent
+from spreeze.networks import Arithmetic, plain_arithmetic
 from spreeze.placement import compiler, cpu_name
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, transition_layout
@@ -71,12 +74,20 @@ class Recipe:
         suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
         return cache_folder() / "compiled" / f"{digest}{suffix}"
 
-    def updater(self) -> Updater:
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How the compiled networks compute, if all goes well."""
+        plain = plain_arithmetic(self.precision)
+        if plain != "half" or self.device == "cpu" or find_spec("triton") is None:
+            return plain
+        return "fused" if torch.cuda.get_device_capability(self.device) >= (8, 0) else plain
+
+    def updater(self, arithmetic: Arithmetic) -> Updater:
         """An updater of the same shapes, with an empty replay."""
         spec = EnvSpec.from_json(self.spec)
         device = torch.device(self.device)
         config = ALGORITHMS[self.algo].config(**self.hyper)
-        algorithm = ALGORITHMS[self.algo].build(config, spec, self.precision == "bf16")
+        algorithm = ALGORITHMS[self.algo].build(config, spec, arithmetic)
         replay = Replay(transition_layout(spec), self.capacity, device)
         state = init_state(algorithm, 0, device)
         return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
@@ -110,7 +121,8 @@ def cache_folder() -> Path:
 def _source() -> str:
     """A digest of the code that is compiled: a change in it must not find an old form."""
     here = Path(__file__).parent
-    files = [here / "updates.py", here / "replay.py", here / "networks.py", here / "spec.py"]
+    names = ("updates.py", "replay.py", "networks.py", "fused.py", "kernels.py", "spec.py")
+    files = [here / name for name in names]
     text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])
     return hashlib.sha256(text).hexdigest()
 
@@ -194,6 +206,8 @@ def load(path: Path) -> StepFunction:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     from torch._inductor.standalone_compile import CompiledArtifact
 
+    if find_spec("triton"):
+        import spreeze.fused  # noqa: F401  (its operators are called by name)
     step: StepFunction = CompiledArtifact.load(path=str(path), format="binary")
     return step
 
@@ -211,14 +225,26 @@ def agrees(updater: Updater, step: StepFunction, precision: str) -> bool:
 
 
 def compile_step(recipe: Recipe) -> None:
-    """Trace, compile whole, store."""
+    """Trace, compile whole, store; with kernels of our own if the device takes them."""
+    plain = plain_arithmetic(recipe.precision)
+    for arithmetic in dict.fromkeys((recipe.arithmetic, plain)):
+        try:
+            _compile(recipe, arithmetic)
+            return
+        except Exception:
+            if arithmetic == plain:
+                raise
+            traceback.print_exc()
+
+
+def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
     import torch._inductor
     from torch.fx.experimental.proxy_tensor import make_fx
 
     torch.set_num_threads(recipe.threads)
     set_precision(recipe.precision)
-    updater = recipe.updater()
+    updater = recipe.updater(arithmetic)
     inputs = updater.inputs(recipe.batch_size)
     with torch.no_grad():
         traced = make_fx(updater.plain)(*inputs)
@@ -229,15 +255,24 @@ def compile_step(recipe: Recipe) -> None:
         exported = torch.export.export(traced, inputs, strict=False)
         torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
     else:
-        # Mixed-order reductions: an assertion in torch 2.11 fails on ensembles.
-        known = "mix_order_reduction" in dir(torch._inductor.config.triton)
-        torch._inductor.standalone_compile(
-            traced,
-            list(inputs),
-            dynamic_shapes="from_example_inputs",
-            options={"triton.mix_order_reduction": False} if known else {},
-        ).save(path=str(draft), format="binary")
+        with torch._inductor.config.patch(_inductor_options()):
+            torch._inductor.standalone_compile(
+                traced, list(inputs), dynamic_shapes="from_example_inputs"
+            ).save(path=str(draft), format="binary")
     draft.replace(path)
+
+
+def _inductor_options() -> dict[str, Any]:
+    """What the compiler does better for updates than by default, as far as this version has it."""
+    from torch._inductor import config
+
+    wanted = {
+        "combo_kernels": True,  # small kernels side by side: 28 of them become 22
+        "unroll_reductions_threshold": 32,  # the shares of a gradient are added inside Adam's kernel
+        "triton.mix_order_reduction": False,  # an assertion in torch 2.11 fails on ensembles
+    }
+    known = config.get_config_copy()
+    return {name: value for name, value in wanted.items() if name in known}
 
 
 if __name__ == "__main__":

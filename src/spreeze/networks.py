@@ -12,12 +12,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from spreeze.spec import LOG_STD_RANGE
+
+Arithmetic = Literal["float32", "half", "fused"]
+"""How networks compute: as they are; hidden layers in bfloat16; the same in kernels made for it."""
+FUSED_WIDTHS, FUSED_OUTPUTS = (64, 128, 256), 64
+"""What the kernels are made for."""
+
+
+def plain_arithmetic(precision: str) -> Arithmetic:
+    """How networks compute at a precision, without kernels of our own."""
+    return "half" if precision == "bf16" else "float32"
 
 
 @dataclass(frozen=True)
@@ -31,21 +42,24 @@ class Shapes:
         """Numbers in the vector."""
         return sum(math.prod(shape) for _, shape in self.items)
 
-    def split(self, flat: Tensor, half: bool = False) -> dict[str, Tensor]:
-        """The named parameters, as views. One `split`, so that its gradient is one concatenation.
-
-        With `half`, all but the last layer come in bfloat16: eight bits are enough for hidden units,
-        but not for a value of some hundreds, of which the loss takes small differences.
-        """
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """The named parameters, as views. One `split`, so that its gradient is one concatenation."""
         sizes = [math.prod(shape) for _, shape in self.items]
         parts = torch.split(flat, sizes)
-        if half:
-            body, head = torch.split(flat, [sum(sizes[:-2]), sum(sizes[-2:])])
-            hidden = torch.split(body.to(torch.bfloat16), sizes[:-2])
-            parts = (*hidden, *torch.split(head, sizes[-2:]))
         return {
             name: part.view(shape) for (name, shape), part in zip(self.items, parts, strict=True)
         }
+
+    def split_half(self, flat: Tensor) -> dict[str, Tensor]:
+        """The same with all but the last layer in bfloat16.
+
+        Eight bits are enough for hidden units, but not for a value of some hundreds, of which the
+        loss takes small differences.
+        """
+        size = sum(math.prod(shape) for _, shape in self.items[-2:])
+        hidden, last = torch.split(flat, [self.size - size, size])
+        hidden_shapes, last_shapes = Shapes(self.items[:-2]), Shapes(self.items[-2:])
+        return {**hidden_shapes.split(hidden.to(torch.bfloat16)), **last_shapes.split(last)}
 
 
 def mlp_shapes(sizes: Sequence[int], ensemble: int | None = None) -> Shapes:
@@ -70,15 +84,16 @@ def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
     return torch.cat(parts)
 
 
-def mlp(params: dict[str, Tensor], x: Tensor) -> Tensor:
-    """ReLU between layers, none after the last.  [B, in] -> [B, out] or [ensemble, B, out].
-
-    Each layer computes in the type of its parameters.
-    """
+def mlp(shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor) -> Tensor:
+    """ReLU between layers, none after the last, on inputs side by side: [B, out] or [ensemble, B, out]."""
+    if arithmetic == "fused" and _fusable(shapes):
+        return _fused(shapes, flat, *inputs)
+    params = shapes.split(flat) if arithmetic == "float32" else shapes.split_half(flat)
     num_layers = len(params) // 2
+    x = inputs[0] if len(inputs) == 1 else torch.cat(inputs, -1)
     for i in range(num_layers):
         w, b = params[f"w{i}"], params[f"b{i}"]
-        x = x.to(w.dtype)
+        x = x.to(w.dtype)  # each layer computes in the type of its parameters
         if w.ndim == 2:
             x = torch.addmm(b, x, w)
         else:
@@ -88,6 +103,22 @@ def mlp(params: dict[str, Tensor], x: Tensor) -> Tensor:
         if i < num_layers - 1:
             x = torch.relu(x)
     return x
+
+
+def _fusable(shapes: Shapes) -> bool:
+    """Whether there are kernels for a network of these shapes."""
+    if len(shapes.items) != 6:
+        return False
+    widths = [shape[-1] for name, shape in shapes.items if name.startswith("w")]
+    return widths[0] == widths[1] and widths[0] in FUSED_WIDTHS and widths[2] <= FUSED_OUTPUTS
+
+
+def _fused(shapes: Shapes, flat: Tensor, x0: Tensor, x1: Tensor | None = None) -> Tensor:
+    from spreeze.fused import fused_mlp
+
+    (_, first), (_, last) = shapes.items[0], shapes.items[-2]
+    out = fused_mlp(flat, first[-1], last[-1], x0, x1)
+    return out if len(first) == 3 else out.squeeze(0)
 
 
 def tanh_gaussian(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

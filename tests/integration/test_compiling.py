@@ -18,6 +18,7 @@ from spreeze import compiling
 from spreeze.algos import ALGORITHMS
 from spreeze.compiling import Compilation, Recipe, agrees, recipe_of
 from spreeze.config import config_from_json
+from spreeze.networks import plain_arithmetic
 from spreeze.policy import load_policy
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec, as_matrix
@@ -27,21 +28,31 @@ SPEC = EnvSpec(
 )
 
 
-def recipe(name: str = "sac", precision: str = "float32", batch_size: int = 64) -> Recipe:
+WAYS = [("cpu", "float32"), ("cpu", "bf16")]
+if torch.cuda.is_available():
+    WAYS += [("cuda", "float32"), ("cuda", "tf32"), ("cuda", "bf16")]
+TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bf16": 2e-2}
+
+
+def recipe(
+    name: str = "sac", precision: str = "float32", batch_size: int = 64, device: str = "cpu"
+) -> Recipe:
     return Recipe(
         algo=name,
-        hyper=dataclasses.asdict(ALGORITHMS[name].config(hidden=(32, 32))),
+        hyper=dataclasses.asdict(ALGORITHMS[name].config(hidden=(64, 64))),
         spec=SPEC.to_json(),
         capacity=500,
         batch_size=batch_size,
-        device="cpu",
+        device=device,
         precision=precision,
         threads=1,
     )
 
 
 def filled(made: Recipe) -> Any:
-    updater = made.updater()
+    """The plain update, with some transitions to learn from."""
+    compiling.set_precision(made.precision)
+    updater = made.updater(plain_arithmetic(made.precision))
     rows = np.zeros(400, updater._replay.layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(400, updater._replay.layout.width))
     rows["discount"] = 0.99
@@ -65,12 +76,12 @@ def compiled(made: Recipe, log: Path) -> Any:
     return compilation.step
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize(("device", "precision"), WAYS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_many_compiled_updates_equal_the_plain_ones(
-    name: str, precision: str, tmp_path: Path
+    name: str, device: str, precision: str, tmp_path: Path
 ) -> None:
-    made = recipe(name, precision)
+    made = recipe(name, precision, device=device)
     step = compiled(made, tmp_path / "log")
     plain, fast = filled(made), filled(made)
     assert agrees(fast, step, precision)
@@ -79,10 +90,28 @@ def test_many_compiled_updates_equal_the_plain_ones(
         torch.manual_seed(3)
         for _ in range(30):
             updater.run()
-    tolerance = 1e-4 if precision == "float32" else 2e-2
+    tolerance = TOLERANCE[precision]
     for key, tensor in plain.state.items():
         torch.testing.assert_close(fast.state[key], tensor, rtol=tolerance, atol=tolerance)
     assert set(fast.metrics()) >= {"critic_loss", "actor_loss"}
+
+
+def test_without_a_form_of_our_own_kernels_the_plain_one_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU that the kernels do not fit still gets a compiled update."""
+    tried = []
+
+    def compile_or_fail(_: Recipe, arithmetic: str) -> None:
+        tried.append(arithmetic)
+        if arithmetic == "fused":
+            raise RuntimeError("out of shared memory")
+
+    monkeypatch.setattr(compiling, "_compile", compile_or_fail)
+    monkeypatch.setattr(Recipe, "arithmetic", "fused")
+    compiling.compile_step(recipe(precision="bf16"))
+    assert tried == ["fused", "half"]
+    assert "out of shared memory" in capsys.readouterr().err
 
 
 def test_a_wrong_update_is_not_taken() -> None:
@@ -100,7 +129,7 @@ def test_a_wrong_update_is_not_taken() -> None:
 def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
     made = recipe()
     if change == "hidden":
-        other = dataclasses.replace(made, hyper=made.hyper | {"hidden": (64, 64)})
+        other = dataclasses.replace(made, hyper=made.hyper | {"hidden": (32, 32)})
     else:
         other = dataclasses.replace(made, **{change: "bf16" if change == "precision" else 77})
     assert other.path() != made.path()

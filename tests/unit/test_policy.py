@@ -36,7 +36,7 @@ def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> No
     flat = init_uniform(shapes, torch.Generator().manual_seed(0))
     policy = Policy(spec, hidden, flat.numpy().copy())
     obs = np.random.default_rng(0).normal(size=(7, spec.obs_size)).astype(np.float32)
-    head = mlp(shapes.split(flat), torch.from_numpy(obs))
+    head = mlp(shapes, flat, "float32", torch.from_numpy(obs))
     still = torch.tanh(head[:, : spec.action_size])
     np.testing.assert_allclose(policy.act(obs, explore=False), still.numpy(), atol=1e-6)
 

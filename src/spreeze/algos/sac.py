@@ -15,6 +15,7 @@ from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from spreeze.networks import Arithmetic
     from spreeze.spec import Batch, EnvSpec
 
 
@@ -28,8 +29,8 @@ class SACConfig(AlgoConfig):
     """Entropy that the temperature aims at, per action dimension."""
 
 
-def build(config: SACConfig, spec: EnvSpec, half: bool = False) -> Algorithm:
-    """SAC for one environment, with its hidden layers in bfloat16 if `half`.
+def build(config: SACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
+    """SAC for one environment.
 
     Torch is imported here, so that the knobs above cost no second.
     """
@@ -51,13 +52,12 @@ def build(config: SACConfig, spec: EnvSpec, half: bool = False) -> Algorithm:
 
     def act(actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         policy, log_alpha = torch.split(actor, [policy_shapes.size, 1])
-        head = mlp(policy_shapes.split(policy, half), obs)
+        head = mlp(policy_shapes, policy, arithmetic, obs)
         action, log_prob = tanh_gaussian(head, noise)
         return action, log_prob, log_alpha
 
     def q_values(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        params = critic_shapes.split(critic, half)
-        return mlp(params, torch.cat([obs, action], -1)).squeeze(-1)  # [2, B]
+        return mlp(critic_shapes, critic, arithmetic, obs, action).squeeze(-1)  # [2, B]
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from spreeze.algos import ALGORITHMS
 from spreeze.bench.plain import PLAIN
 from spreeze.compiling import Recipe, agrees, compile_step, load, set_precision
+from spreeze.networks import plain_arithmetic
 from spreeze.replay import Replay, gather
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
 from spreeze.updates import Updater, init_state
@@ -47,7 +48,7 @@ def measure(
     torch.set_flush_denormal(True)
     set_precision(precision)
     config = ALGORITHMS[algo].config(hidden=(256, 256))
-    algorithm = ALGORITHMS[algo].build(config, spec, precision == "bf16")
+    algorithm = ALGORITHMS[algo].build(config, spec, plain_arithmetic(precision))
     replay = _filled_replay(spec, torch.device(device))
     state = init_state(algorithm, 0, replay.data.device)
     chunk = CHUNK if device != "cpu" else 1

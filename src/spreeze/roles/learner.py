@@ -16,6 +16,7 @@ from spreeze.algos import ALGORITHMS
 from spreeze.checkpoint import save_training
 from spreeze.compiling import Compilation, agrees, recipe_of, set_precision
 from spreeze.config import settled
+from spreeze.networks import plain_arithmetic
 from spreeze.policy import Policy
 from spreeze.replay import Replay
 from spreeze.roles.base import Context, allowed_steps
@@ -83,7 +84,8 @@ def _build(ctx: Context) -> tuple[Replay, Updater]:
     if device.index is not None:
         torch.cuda.set_device(device)  # graphs are captured on the current device
     set_precision(settled(learner.precision))
-    algorithm = ALGORITHMS[config.algo].build(hyper, ctx.spec, learner.precision == "bf16")
+    arithmetic = plain_arithmetic(settled(learner.precision))
+    algorithm = ALGORITHMS[config.algo].build(hyper, ctx.spec, arithmetic)
     replay = Replay(ctx.layout, settled(config.replay.capacity), device)
     state = init_state(algorithm, ctx.seed()[0], device)
     if config.resume is not None:

@@ -1,0 +1,261 @@
+"""A network of two hidden layers in three GPU kernels, written in Triton.
+
+What a compiler makes of a network is one kernel per layer and direction, each of which writes its
+result to memory for the next one to read. Here a block of rows stays on the chip from the first layer
+to the last: a few of layer 1's units are computed at a time, and they are at once a part of layer 2's
+sums. The way back is the same. Only what the weights' gradients need is stored: the hidden units and
+the gradients of their sums. The weights' gradients are sums over the batch; each block adds up its
+share of the rows, and the shares are added afterwards, always in the same order.
+
+Matrix products take bfloat16 and add up in float32. The last layer's numbers are not rounded to eight
+bits but taken as sums of two bfloat16: a value of some hundreds keeps its small differences.
+
+Sizes are in capitals: they are compiled in. PAD is a SIZE rounded up to what a matrix unit takes.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _rows_of(x, rows, there, stride, k, SIZE: tl.constexpr, TYPE: tl.constexpr):
+    """Columns `k` of some rows of x, zero outside."""
+    at = x + rows[:, None] * stride + k[None, :]
+    return tl.load(at, mask=there[:, None] & (k < SIZE)[None, :], other=0.0).to(TYPE)
+
+
+@triton.jit
+def _weights(w, k, cols, WIDTH: tl.constexpr, SIZE: tl.constexpr):
+    """Lines `k` (zero from SIZE on) of columns `cols` of a matrix of WIDTH columns."""
+    return tl.load(w + k[:, None] * WIDTH + cols[None, :], mask=(k < SIZE)[:, None], other=0.0)
+
+
+@triton.jit
+def _add_inputs(
+    z, x, kept, rows, there, stride, w, cols,
+    SIZE: tl.constexpr, PAD: tl.constexpr, AT_ONCE: tl.constexpr, H: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """z + x @ w; `kept` is x itself where it fits."""
+    if PAD <= AT_ONCE:
+        k = tl.arange(0, PAD)
+        z = tl.dot(kept, _weights(w, k, cols, H, SIZE), z)
+    else:
+        for start in range(0, SIZE, AT_ONCE):
+            k = start + tl.arange(0, AT_ONCE)
+            part = _rows_of(x, rows, there, stride, k, SIZE, TYPE)
+            z = tl.dot(part, _weights(w, k, cols, H, SIZE), z)
+    return z
+
+
+@triton.jit
+def forward(
+    flat, half, x0, x1, out, h1, h2, num_rows, stride0, stride1,
+    SIZE0: tl.constexpr, PAD0: tl.constexpr, SIZE1: tl.constexpr, PAD1: tl.constexpr,
+    H: tl.constexpr, OUT: tl.constexpr, OUT_PAD: tl.constexpr, NETS: tl.constexpr,
+    AT_ONCE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SAVE: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """All layers for one block of rows of one network."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = rows < num_rows
+    net = tl.program_id(1)
+    lines = (net * num_rows + rows)[:, None]
+    SIZE: tl.constexpr = SIZE0 + SIZE1
+    b0 = NETS * SIZE * H
+    w1 = b0 + NETS * H
+    b1 = w1 + NETS * H * H
+    w2 = b1 + NETS * H
+    b2 = w2 + NETS * H * OUT
+    units = tl.arange(0, H)
+    kept0 = 0
+    kept1 = 0
+    if PAD0 <= AT_ONCE:
+        kept0 = _rows_of(x0, rows, there, stride0, tl.arange(0, PAD0), SIZE0, TYPE)
+    if SIZE1 > 0:
+        if PAD1 <= AT_ONCE:
+            kept1 = _rows_of(x1, rows, there, stride1, tl.arange(0, PAD1), SIZE1, TYPE)
+    sums = tl.zeros([ROWS, H], tl.float32)
+    for first in range(0, H, COLS):
+        cols = first + tl.arange(0, COLS)
+        bias = tl.load(flat + b0 + net * H + cols)
+        z = tl.zeros([ROWS, COLS], tl.float32) + bias[None, :]
+        w0 = half + net * SIZE * H
+        z = _add_inputs(z, x0, kept0, rows, there, stride0, w0, cols, SIZE0, PAD0, AT_ONCE, H, TYPE)
+        if SIZE1 > 0:
+            z = _add_inputs(
+                z, x1, kept1, rows, there, stride1, w0 + SIZE0 * H, cols, SIZE1, PAD1, AT_ONCE, H, TYPE
+            )  # fmt: skip
+        few = tl.maximum(z, 0.0).to(TYPE)
+        if SAVE:
+            tl.store(h1 + lines * H + cols[None, :], few, mask=there[:, None])
+        sums = tl.dot(few, _weights(half + w1 + net * H * H, cols, units, H, H), sums)
+    bias = tl.load(flat + b1 + net * H + units)
+    hidden = tl.maximum(sums + bias[None, :], 0.0).to(TYPE)
+    if SAVE:
+        tl.store(h2 + lines * H + units[None, :], hidden, mask=there[:, None])
+    k = tl.arange(0, OUT_PAD)
+    at = flat + w2 + net * H * OUT + units[:, None] * OUT + k[None, :]
+    w = tl.load(at, mask=(k < OUT)[None, :], other=0.0)
+    high = w.to(TYPE)
+    result = tl.dot(hidden, high)
+    if TYPE != tl.float32:
+        result = tl.dot(hidden, (w - high.to(tl.float32)).to(TYPE), result)
+    bias = tl.load(flat + b2 + net * OUT + k, mask=k < OUT, other=0.0)
+    tl.store(
+        out + lines * OUT + k[None, :], result + bias[None, :], mask=there[:, None] & (k < OUT)[None, :]
+    )  # fmt: skip
+
+
+@triton.jit
+def backward_rows(
+    flat, half, h1, h2, dout, dz1, dz2, dx1, num_rows,
+    SIZE0: tl.constexpr, SIZE1: tl.constexpr, PAD1: tl.constexpr,
+    H: tl.constexpr, OUT: tl.constexpr, OUT_PAD: tl.constexpr, NETS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, FOR_WEIGHTS: tl.constexpr, FOR_X1: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """From the gradient of the outputs to those of the hidden sums and of the second input."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    there = rows < num_rows
+    net = tl.program_id(1)
+    lines = (net * num_rows + rows)[:, None]
+    SIZE: tl.constexpr = SIZE0 + SIZE1
+    w1 = NETS * (SIZE * H + H)
+    w2 = w1 + NETS * (H * H + H)
+    units = tl.arange(0, H)
+    k = tl.arange(0, OUT_PAD)
+    at = dout + lines * OUT + k[None, :]
+    d = tl.load(at, mask=there[:, None] & (k < OUT)[None, :], other=0.0)
+    at = flat + w2 + net * H * OUT + units[None, :] * OUT + k[:, None]
+    w = tl.load(at, mask=(k < OUT)[:, None], other=0.0)
+    d_high = d.to(TYPE)
+    w_high = w.to(TYPE)
+    dh = tl.dot(d_high, w_high)
+    if TYPE != tl.float32:
+        dh = tl.dot(d_high, (w - w_high.to(tl.float32)).to(TYPE), dh)
+        dh = tl.dot((d - d_high.to(tl.float32)).to(TYPE), w_high, dh)
+    hidden = tl.load(h2 + lines * H + units[None, :], mask=there[:, None], other=0.0)
+    dz = tl.where(hidden > 0, dh, 0.0).to(TYPE)
+    if FOR_WEIGHTS:
+        tl.store(dz2 + lines * H + units[None, :], dz, mask=there[:, None])
+    if FOR_X1:
+        inputs = tl.arange(0, PAD1)
+        dx = tl.zeros([ROWS, PAD1], tl.float32)
+    for first in range(0, H, COLS):
+        cols = first + tl.arange(0, COLS)
+        layer = _weights(half + w1 + net * H * H, cols, units, H, H)
+        few = tl.load(h1 + lines * H + cols[None, :], mask=there[:, None], other=0.0)
+        dfew = tl.where(few > 0, tl.dot(dz, tl.trans(layer)), 0.0).to(TYPE)
+        if FOR_WEIGHTS:
+            tl.store(dz1 + lines * H + cols[None, :], dfew, mask=there[:, None])
+        if FOR_X1:
+            first_layer = _weights(half + (net * SIZE + SIZE0) * H, inputs, cols, H, SIZE1)
+            dx = tl.dot(dfew, tl.trans(first_layer), dx)
+    if FOR_X1:
+        at = dx1 + lines * SIZE1 + inputs[None, :]
+        tl.store(at, dx, mask=there[:, None] & (inputs < SIZE1)[None, :])
+
+
+@triton.jit
+def _outer(
+    a, stride_a, m, b, stride_b, n, begin, num_rows,
+    SIZE_M: tl.constexpr, SIZE_N: tl.constexpr,
+    SHARE: tl.constexpr, STEP: tl.constexpr, TYPE: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """a^T @ b over SHARE rows from `begin`, for columns m of a and n of b."""
+    total = tl.zeros([m.shape[0], n.shape[0]], tl.float32)
+    for start in range(0, SHARE, STEP):
+        rows = begin + start + tl.arange(0, STEP)
+        left = tl.trans(_rows_of(a, rows, rows < num_rows, stride_a, m, SIZE_M, TYPE))
+        right = _rows_of(b, rows, rows < num_rows, stride_b, n, SIZE_N, b.dtype.element_ty)
+        high = right.to(TYPE)
+        total = tl.dot(left, high, total)
+        if EXACT:
+            total = tl.dot(left, (right - high.to(tl.float32)).to(TYPE), total)
+    return total
+
+
+@triton.jit
+def _column_sums(
+    b, stride, n, begin, num_rows,
+    SIZE_N: tl.constexpr, SHARE: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """The sum of SHARE rows from `begin`, for columns n of b."""
+    total = tl.zeros([STEP, n.shape[0]], tl.float32)
+    for start in range(0, SHARE, STEP):
+        rows = begin + start + tl.arange(0, STEP)
+        total += _rows_of(b, rows, rows < num_rows, stride, n, SIZE_N, tl.float32)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def backward_weights(
+    x0, x1, h1, h2, dout, dz1, dz2, shares, num_rows, num_params, stride0, stride1,
+    SIZE0: tl.constexpr, PAD0: tl.constexpr, SIZE1: tl.constexpr, PAD1: tl.constexpr,
+    H: tl.constexpr, OUT: tl.constexpr, OUT_PAD: tl.constexpr, NETS: tl.constexpr,
+    TILE: tl.constexpr, SHARE: tl.constexpr, STEP: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """One tile of one parameter's gradient, over one share of the rows."""
+    SIZE: tl.constexpr = SIZE0 + SIZE1
+    ACROSS: tl.constexpr = H // TILE
+    JOBS0: tl.constexpr = (SIZE0 + PAD0 - 1) // PAD0 * ACROSS
+    JOBS1: tl.constexpr = (SIZE1 + PAD1 - 1) // PAD1 * ACROSS
+    b0 = NETS * SIZE * H
+    w1 = b0 + NETS * H
+    b1 = w1 + NETS * H * H
+    w2 = b1 + NETS * H
+    b2 = w2 + NETS * H * OUT
+    net = tl.program_id(1)
+    begin = tl.program_id(2) * SHARE
+    shares += tl.program_id(2) * num_params
+    lines = net.to(tl.int64) * num_rows
+    h1 += lines * H
+    h2 += lines * H
+    dz1 += lines * H
+    dz2 += lines * H
+    dout += lines * OUT
+    EXACT: tl.constexpr = TYPE != tl.float32
+    job = tl.program_id(0)
+    if job < ACROSS * ACROSS:
+        m = job // ACROSS * TILE + tl.arange(0, TILE)
+        n = job % ACROSS * TILE + tl.arange(0, TILE)
+        total = _outer(h1, H, m, dz2, H, n, begin, num_rows, H, H, SHARE, STEP, TYPE, False)
+        tl.store(shares + w1 + net * H * H + m[:, None] * H + n[None, :], total)
+    job -= ACROSS * ACROSS
+    if (job >= 0) & (job < JOBS0):
+        m = job // ACROSS * PAD0 + tl.arange(0, PAD0)
+        n = job % ACROSS * TILE + tl.arange(0, TILE)
+        total = _outer(
+            x0, stride0, m, dz1, H, n, begin, num_rows, SIZE0, H, SHARE, STEP, TYPE, False
+        )
+        at = shares + net * SIZE * H + m[:, None] * H + n[None, :]
+        tl.store(at, total, mask=(m < SIZE0)[:, None])
+    job -= JOBS0
+    if SIZE1 > 0:
+        if (job >= 0) & (job < JOBS1):
+            m = job // ACROSS * PAD1 + tl.arange(0, PAD1)
+            n = job % ACROSS * TILE + tl.arange(0, TILE)
+            total = _outer(
+                x1, stride1, m, dz1, H, n, begin, num_rows, SIZE1, H, SHARE, STEP, TYPE, False
+            )
+            at = shares + (net * SIZE + SIZE0) * H + m[:, None] * H + n[None, :]
+            tl.store(at, total, mask=(m < SIZE1)[:, None])
+        job -= JOBS1
+    k = tl.arange(0, OUT_PAD)
+    if (job >= 0) & (job < ACROSS):
+        m = job * TILE + tl.arange(0, TILE)
+        total = _outer(h2, H, m, dout, OUT, k, begin, num_rows, H, OUT, SHARE, STEP, TYPE, EXACT)
+        at = shares + w2 + net * H * OUT + m[:, None] * OUT + k[None, :]
+        tl.store(at, total, mask=(k < OUT)[None, :])
+    job -= ACROSS
+    n = job % ACROSS * TILE + tl.arange(0, TILE)
+    if (job >= 0) & (job < ACROSS):
+        sums = _column_sums(dz1, H, n, begin, num_rows, H, SHARE, STEP)
+        tl.store(shares + b0 + net * H + n, sums)
+    job -= ACROSS
+    if (job >= 0) & (job < ACROSS):
+        sums = _column_sums(dz2, H, n, begin, num_rows, H, SHARE, STEP)
+        tl.store(shares + b1 + net * H + n, sums)
+    if job == ACROSS:
+        sums = _column_sums(dout, OUT, k, begin, num_rows, OUT, SHARE, STEP)
+        tl.store(shares + b2 + net * OUT + k, sums, mask=k < OUT)
