@@ -27,7 +27,7 @@ from spreeze.config import Config, settled
 from spreeze.lifeline import die_with_parent
 from spreeze.placement import compiler, cpu_name
 from spreeze.replay import Replay
-from spreeze.spec import EnvSpec, transition_layout
+from spreeze.spec import EnvSpec, Placement, transition_layout
 from spreeze.updates import StepFunction, Updater, init_state
 
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
@@ -47,6 +47,8 @@ class Recipe:
     device: str
     precision: str
     threads: int
+    staged: bool = False
+    """Whether batches come to the device ready drawn: the replay is out of its reach."""
 
     def path(self) -> Path:
         """Where the compiled form lies, or will."""
@@ -71,18 +73,19 @@ class Recipe:
         suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
         return cache_folder() / "compiled" / f"{digest}{suffix}"
 
-    def updater(self) -> Updater:
-        """An updater of the same shapes, with an empty replay."""
+    def updater(self, hollow: bool = False) -> Updater:
+        """An updater of the same shapes, with an empty replay; a hollow one is just for tracing."""
         spec = EnvSpec.from_json(self.spec)
         device = torch.device(self.device)
         config = ALGORITHMS[self.algo].config(**self.hyper)
         algorithm = ALGORITHMS[self.algo].build(config, spec, self.precision == "bf16")
-        replay = Replay(transition_layout(spec), self.capacity, device)
+        placement: Placement = "host" if self.staged else "gpu"
+        replay = Replay(transition_layout(spec), self.capacity, device, placement, hollow=hollow)
         state = init_state(algorithm, 0, device)
         return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
 
 
-def recipe_of(config: Config, spec: EnvSpec, batch_size: int) -> Recipe:
+def recipe_of(config: Config, spec: EnvSpec, batch_size: int, staged: bool = False) -> Recipe:
     """What the update of a run depends on."""
     return Recipe(
         algo=config.algo,
@@ -93,6 +96,7 @@ def recipe_of(config: Config, spec: EnvSpec, batch_size: int) -> Recipe:
         device=config.device,
         precision=settled(config.learner.precision),
         threads=settled(config.learner.threads),
+        staged=staged,
     )
 
 
@@ -218,7 +222,7 @@ def compile_step(recipe: Recipe) -> None:
 
     torch.set_num_threads(recipe.threads)
     set_precision(recipe.precision)
-    updater = recipe.updater()
+    updater = recipe.updater(hollow=True)  # the learner has the memory
     inputs = updater.inputs(recipe.batch_size)
     with torch.no_grad():
         traced = make_fx(updater.plain)(*inputs)
