@@ -95,6 +95,14 @@ def update(
     return state, {**critic_metrics, **actor_metrics}
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether it says that GPU memory is short, in any of the ways that torch and CUDA have for it."""
+    words = ("out of memory", "ALLOC_FAILED")
+    said = isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
+    # A capture that breaks off hides its cause.
+    return said or (error.__context__ is not None and out_of_memory(error.__context__))
+
+
 class Step:
     """An update from the replay: (data, window, uniform, noise, rates, *state) -> (*state, metrics).
 
