@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor
@@ -48,12 +48,8 @@ class Replay:
         A hollow replay has the shape but not the memory: enough to trace an update.
         """
         on_gpu = device.type == "cuda"
-        self.layout, self.capacity, self.device, self.placement = (
-            layout,
-            capacity,
-            device,
-            placement,
-        )
+        self.layout, self.capacity = layout, capacity
+        self.device, self.placement = device, placement
         self._hollow = hollow
         self.staged = on_gpu and placement == "host"
         """Whether the device cannot read the rows, so that batches have to be drawn here: `Stage`."""
@@ -239,6 +235,8 @@ def _readable(rows: Tensor, device: torch.device) -> Tensor:
     with torch.cuda.device(device):
         code = int(cuda.cudaHostRegister(address, rows.nbytes, PORTABLE_AND_MAPPED))
     if code != 0:
+        with suppress(RuntimeError):
+            torch.zeros(1, device=device)  # takes the error that CUDA has kept for the next call
         raise torch.OutOfMemoryError(
             f"{rows.nbytes / 2**30:.1f} GiB of host memory could not be page-locked (CUDA error {code})"
         )

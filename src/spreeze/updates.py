@@ -179,6 +179,8 @@ class Updater:
 
     def forget(self) -> None:
         """Drop everything prepared, and the memory it holds; compiled forms stay."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # it may be running
         self._prepared.clear()
         self._stages.clear()
 

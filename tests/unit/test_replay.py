@@ -118,7 +118,7 @@ class Lanes:
         self.arena = Arena.create(experience_blocks(LAYOUT, num, capacity, block))
         experience = Experience(self.arena, block)
         self.writers = [experience.writer(lane) for lane in range(num)]
-        self.readers = experience.readers()
+        self.readers = experience.readers(as_words=True)
 
     def write(self, lane: int, rows: Rows) -> None:
         for start in range(0, len(rows), 8):

@@ -39,7 +39,7 @@ def run(ctx: Context) -> Iterator[None]:
     # Dead units decay into denormal numbers, which a CPU computes a hundred times slower.
     torch.set_flush_denormal(True)
     torch.manual_seed(ctx.seed()[0])
-    intake = Intake(ctx.experience.readers())
+    intake = Intake(ctx.experience.readers(as_words=True))
     replay, updater = _build(ctx)
     swap = Swap(ctx, updater, replay)
     policy = Policy(ctx.spec, settled(config.hyper.hidden))

@@ -9,7 +9,7 @@ from torch import Tensor
 from spreeze.policy import Policy
 from spreeze.replay import Replay, sleeping_event
 from spreeze.roles.base import Context
-from spreeze.spec import Floats, Rows
+from spreeze.spec import Floats, Rows, as_matrix
 from spreeze.wires.experience import LaneReader
 
 LAG_SMOOTHING = 0.05
@@ -19,7 +19,7 @@ class Intake:
     """The reading ends of all lanes."""
 
     def __init__(self, lanes: list[LaneReader]) -> None:
-        """Read these lanes."""
+        """Read these lanes, which give rows as words."""
         self._lanes = lanes
         self.lag = 0.0
         """How many versions old the newest actions are, smoothed."""
@@ -44,11 +44,11 @@ class Intake:
 
     def _drain(self, buffer: Rows) -> Rows:
         """Fill the buffer from all lanes."""
-        end = 0
+        words, end = as_matrix(buffer), 0
         for lane in self._lanes:
             if lane.num_waiting == 0:
                 continue
-            room = buffer[end:]
+            room = words[end:]
             if len(room) == 0:
                 break
             lost = lane.num_lost
