@@ -59,22 +59,22 @@ def lines_of(run: Path, role: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "Supervisor", ChangingSupervisor)
     knobs = {
         "runs": runs,
-        "time": "170s",
+        "time": "270s",
         "algo.hidden": (16, 16),
         "learner.batch_size": SIZES[0],
-        "learner.ratio_bounds": (0.0, 8.0),
+        "learner.ratio_bounds": (0.0, 0.5),  # never holds samplers, and leaves time to compile
         "replay.capacity": 10_000,
     }
     config = config_with(default_config(env="slow"), knobs)
     run = launch.launch(config, fakes.slow_env, lambda *_: None)
-    assert run.summary["reason"] == "steps", "all sizes had their turn"
+    assert run.summary["reason"] == "steps", ChangingSupervisor.compiled
     assert run.summary["batch_size"] == 32
 
     learner, supervisor = lines_of(run.path, "learner-0"), lines_of(run.path, "supervisor-0")
