@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.config import Config, knob, knob_names, parse_count, parse_duration
+from spreeze.spec import PLACEMENTS
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),
@@ -54,6 +55,10 @@ def check_config(config: Config) -> list[str]:
         problems.append(f"--target {config.target}: must be a finite return.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
         problems.append(f"--device {config.device}: must be auto, cpu, cuda or cuda:0.")
+    if config.replay.placement not in (allowed := ("auto", *PLACEMENTS)):
+        problems.append(
+            f"--replay.placement {config.replay.placement}: must be one of {', '.join(allowed)}."
+        )
     if config.name is not None and not re.fullmatch(r"[\w+=][\w.+= -]{,99}", config.name):
         problems.append(
             f"--name {config.name!r}: it names a folder: up to 100 letters, digits, . _ + = -"
@@ -84,6 +89,10 @@ def _check_sizes(config: Config) -> list[str]:
         if "auto" not in (value, capacity) and value > capacity:
             flag = name.replace("_", "-")
             problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
+    if config.device == "cpu" and config.replay.placement in ("gpu", "pinned"):
+        problems.append(
+            f"--replay.placement {config.replay.placement} is for a GPU, and --device is cpu: use host."
+        )
     bounds = config.learner.ratio_bounds
     if bounds != "auto" and not (0 <= bounds[0] <= bounds[1] <= 1e6 and bounds[1] > 0):
         problems.append(

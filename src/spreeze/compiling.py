@@ -30,7 +30,7 @@ from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
 from spreeze.placement import compiler, cpu_name
 from spreeze.replay import Replay
-from spreeze.spec import EnvSpec, transition_layout
+from spreeze.spec import EnvSpec, Placement, transition_layout
 from spreeze.updates import StepFunction, Updater, init_state
 
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
@@ -50,6 +50,8 @@ class Recipe:
     device: str
     precision: str
     threads: int
+    staged: bool = False
+    """Whether batches come to the device ready drawn: the replay is out of its reach."""
 
     def path(self) -> Path:
         """Where the compiled form lies, or will."""
@@ -82,18 +84,19 @@ class Recipe:
             return plain
         return "fused" if torch.cuda.get_device_capability(self.device) >= (8, 0) else plain
 
-    def updater(self, arithmetic: Arithmetic) -> Updater:
-        """An updater of the same shapes, with an empty replay."""
+    def updater(self, arithmetic: Arithmetic, hollow: bool = False) -> Updater:
+        """An updater of the same shapes, with an empty replay; a hollow one is just for tracing."""
         spec = EnvSpec.from_json(self.spec)
         device = torch.device(self.device)
         config = ALGORITHMS[self.algo].config(**self.hyper)
         algorithm = ALGORITHMS[self.algo].build(config, spec, arithmetic)
-        replay = Replay(transition_layout(spec), self.capacity, device)
+        placement: Placement = "host" if self.staged else "gpu"
+        replay = Replay(transition_layout(spec), self.capacity, device, placement, hollow=hollow)
         state = init_state(algorithm, 0, device)
         return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
 
 
-def recipe_of(config: Config, spec: EnvSpec, batch_size: int) -> Recipe:
+def recipe_of(config: Config, spec: EnvSpec, batch_size: int, staged: bool = False) -> Recipe:
     """What the update of a run depends on."""
     return Recipe(
         algo=config.algo,
@@ -104,6 +107,7 @@ def recipe_of(config: Config, spec: EnvSpec, batch_size: int) -> Recipe:
         device=config.device,
         precision=settled(config.learner.precision),
         threads=settled(config.learner.threads),
+        staged=staged,
     )
 
 
@@ -142,7 +146,12 @@ class Compilation:
         self._thread: threading.Thread | None = None
         self._log = log
         if self._path.exists():
-            self._load()  # at once: in a thread beside a busy learner it takes five times as long
+            # On a CPU at once, it takes milliseconds. On a GPU it takes seconds, most of them for
+            # Python's imports, while the device can learn already.
+            if recipe.device == "cpu":
+                self._load()
+            else:
+                self._load_aside()
         else:
             if recipe.device == "cpu" and compiler() is None:
                 self.problem = "no C++ compiler was found (Debian: apt install g++)"
@@ -162,10 +171,7 @@ class Compilation:
                 self.problem = f"compilation failed; {self._log} says why"
                 return True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._load, name="load compiled", daemon=True)
-            self._thread.start()
-        if not self._thread.is_alive():
-            self._thread.join()
+            self._load_aside()
         return False
 
     def close(self) -> None:
@@ -185,6 +191,10 @@ class Compilation:
         process.stdin.write(json.dumps(dataclasses.asdict(self.recipe)).encode())
         process.stdin.close()
         return process
+
+    def _load_aside(self) -> None:
+        self._thread = threading.Thread(target=self._load, name="load compiled", daemon=True)
+        self._thread.start()
 
     def _load(self) -> None:
         try:
@@ -244,7 +254,7 @@ def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
 
     torch.set_num_threads(recipe.threads)
     set_precision(recipe.precision)
-    updater = recipe.updater(arithmetic)
+    updater = recipe.updater(arithmetic, hollow=True)  # the learner has the memory
     inputs = updater.inputs(recipe.batch_size)
     with torch.no_grad():
         traced = make_fx(updater.plain)(*inputs)

@@ -36,7 +36,9 @@ class ReplayConfig:
     """Stored transitions."""
 
     capacity: int | Auto = "auto"
-    """Transitions kept. Auto: a million, or what fits in a quarter of the memory."""
+    """Transitions kept. Auto: a million, or what fits beside the networks."""
+    placement: Literal["gpu", "pinned", "host"] | Auto = "auto"
+    """Where: gpu; pinned, host memory that the GPU reads over the bus; host, drawn by the CPU. Auto: the first that has room."""
 
 
 @dataclass(frozen=True, kw_only=True)

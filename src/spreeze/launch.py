@@ -126,6 +126,9 @@ class Supervisor:
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
+        why = plan.reasons.get("replay.placement")
+        if why and config.device != "cpu" and config.replay.placement != "gpu":
+            self.progress.notes.append(f"replay.placement {config.replay.placement}: {why}")
         self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
         self.restarts: dict[str, int] = {}

@@ -21,7 +21,7 @@ from spreeze.placement import Machine, cpu_name
 from spreeze.policy import policy_size
 from spreeze.rundir import RunDir, find_run
 from spreeze.spec import EnvSpec, transition_layout
-from spreeze.tuner import resolve
+from spreeze.tuner import learning_bytes, resolve
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
 from spreeze.wires.experience import experience_blocks
@@ -29,7 +29,6 @@ from spreeze.wires.weights import weights_blocks
 
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
-NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
 
 
 class RunFailed(RuntimeError):
@@ -90,23 +89,23 @@ def make_plan(config: Config, spec: EnvSpec, machine: Machine) -> Plan:
         *weights_blocks(policy_size(spec, settled(config.hyper.hidden))),
         *experience_blocks(layout, lanes, max(lane_rows, 8 * block), block),
     ]
-    numbers = policy_size(spec, settled(config.hyper.hidden)) * 3  # actor and two critics
     needed = {
         "lanes and weights": arena_bytes(blocks),
         f"{lanes} samplers": lanes * SAMPLER_BYTES,
         "learner": LEARNER_BYTES,
     }
-    learning = {
-        f"replay of {capacity:,} transitions": capacity * layout.row_bytes,
-        "networks": numbers * 4 * NETWORK_COPIES,
-        "activations": settled(config.learner.batch_size)
-        * sum(settled(config.hyper.hidden))
-        * 4
-        * ACTIVATION_COPIES,
-    }
+    learning = learning_bytes(config, spec)
+    replay = {f"replay of {capacity:,} transitions": capacity * layout.row_bytes}
     if config.device == "cpu":
-        needed |= learning
+        needed |= replay | learning
     else:
+        if config.replay.placement == "gpu":
+            learning = replay | learning
+        else:
+            needed |= replay
+        if config.replay.placement == "host":
+            rows = settled(config.learner.updates_per_publish) * settled(config.learner.batch_size)
+            learning["batches"] = needed["batches"] = rows * layout.row_bytes
         index = int(config.device.partition(":")[2] or 0)
         _check_fits(learning, machine.gpus[index].memory_bytes, "GPU memory")
     _check_fits(needed, machine.memory_bytes, "memory")

@@ -12,6 +12,7 @@ import psutil
 
 from spreeze.config import Config, settled
 from spreeze.metrics import Rate, Recorder, finite
+from spreeze.spec import PLACEMENTS
 from spreeze.wires.control import Control
 
 COMPILE_PROBLEMS = {
@@ -76,6 +77,20 @@ class Progress:
         """Seconds since the command began."""
         return time.monotonic() - self._started_s
 
+    @property
+    def batch_size(self) -> int:
+        """Transitions per update, as the learner really has them."""
+        return int(self._control.learner["batch_size"]) or settled(self.config.learner.batch_size)
+
+    @property
+    def made_room(self) -> str | None:
+        """What the learner does otherwise than planned, for want of GPU memory."""
+        learner = self._control.learner
+        if not learner["out_of_memory"]:
+            return None
+        place = PLACEMENTS[int(learner["replay_placement"])]
+        return f"out of GPU memory: went on with replay.placement {place} and batches of {self.batch_size}"
+
     def look(self) -> Snapshot:
         """Read the words anew."""
         control, snap = self._control, self.snapshot
@@ -88,7 +103,7 @@ class Progress:
         snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
         snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
         snap.update_hz = self._update_rate.update(snap.updates, now)
-        snap.update_frame_hz = snap.update_hz * settled(self.config.learner.batch_size)
+        snap.update_frame_hz = snap.update_hz * self.batch_size
         snap.policy_lag, snap.replay_rows = (
             float(learner["policy_lag"]),
             int(learner["replay_rows"]),
@@ -132,7 +147,7 @@ class Progress:
             else 0.0,
             "update_hz": round((snap.updates - first_updates) / learning_s, 1),
         }
-        batch = settled(config.learner.batch_size)
+        batch = self.batch_size
         values = {
             "env": config.env,
             "algo": config.algo,
@@ -156,6 +171,10 @@ class Progress:
             "steps_rejected": int(control.samplers["rejected"].sum()),
             "restarts": self.restarts,
             "device": config.device,
+            "replay_placement": PLACEMENTS[int(control.learner["replay_placement"])]
+            if self._first
+            else config.replay.placement,
+            "out_of_memory": self.made_room,
         }
         return {name: finite(value) for name, value in values.items()}
 
@@ -235,6 +254,8 @@ class Progress:
             out.append(
                 "the networks have diverged to NaN; the last good policy stays. Lower --algo.lr"
             )
+        if problem := self.made_room:
+            out.append(problem)
         if problem := COMPILE_PROBLEMS.get(int(control.learner["compiled"])):
             out.append(problem)
         if failed := int(control.learner["saves_failed"] + control.evaluator["saves_failed"]):

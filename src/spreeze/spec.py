@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.void]
+
+Placement = Literal["gpu", "pinned", "host"]
+"""Where the replay lies: on the GPU; in host memory that the GPU reads; in host memory that it cannot read."""
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian policy's log standard deviation, in training and in deployment alike."""
@@ -91,6 +95,11 @@ class Layout:
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return 4 * self.width
+
+    @property
+    def slack_rows(self) -> int:
+        """Rows that may arrive while a GPU reads the others: many of a usual size, fewer of large ones."""
+        return max(1024, min(32_768, (64 << 20) // self.row_bytes))
 
     def size(self, name: str) -> int:
         """Numbers in a field."""

@@ -7,20 +7,39 @@ from typing import Any
 from spreeze.config import Config, config_with, knob, settled
 from spreeze.errors import UsageError
 from spreeze.placement import Machine
+from spreeze.policy import policy_size
 from spreeze.spec import EnvSpec, transition_layout
 
 SMALL_TASK = 8
 """Numbers in observation and action together, up to which a small network is enough."""
 FEW_CORES = 4
+MANY_ROWS = 1_000_000
+GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
+"""Of the free memory: what a run takes of the GPU's at most; what it page-locks of the host's."""
+NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
+CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and compiler
 
 
 def resolve(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Config, dict[str, str]]:
     """The config without any "auto", and why each value was chosen, by knob."""
     filler = Filler(config)
     _place(filler, spec, machine)
-    _size(filler, spec, machine)
+    _size(filler, spec)
+    _store(filler, spec, machine)
     _pace(filler, machine)
     return filler.config, filler.reasons
+
+
+def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
+    """What learning takes of its device's memory, the replay aside."""
+    hidden = settled(config.hyper.hidden)
+    numbers = policy_size(spec, hidden) * 3  # actor and two critics
+    units = settled(config.learner.batch_size) * sum(hidden)
+    return {
+        "networks": numbers * 4 * NETWORK_COPIES,
+        "activations": units * 4 * ACTIVATION_COPIES,
+        **({} if config.device == "cpu" else {"CUDA": CUDA_BYTES}),
+    }
 
 
 class Filler:
@@ -71,8 +90,8 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     filler.fill("evaluator.share", share, f"{cores} cores")
 
 
-def _size(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
-    """Batch, networks, replay; learning rate and target mixing follow from them."""
+def _size(filler: Filler, spec: EnvSpec) -> None:
+    """Batch and networks; learning rate and target mixing follow from them."""
     on_gpu = filler.on_gpu
     reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
     batch = filler.fill("learner.batch_size", 8192 if on_gpu else 256, reason)
@@ -85,13 +104,38 @@ def _size(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     filler.fill("algo.lr", 1e-3, f"batch {batch} of mostly fresh transitions")
     tau = 0.02 if max(hidden) <= 64 else 0.01
     filler.fill("algo.tau", tau, f"networks of width {max(hidden)}")
-    row_bytes = transition_layout(spec).row_bytes
-    index = int(filler.config.device.partition(":")[2] or 0)
-    free = machine.gpus[index].memory_bytes if on_gpu else machine.memory_bytes
-    capacity = min(1_000_000, int(free / 4 / row_bytes))
-    reason = f"{row_bytes} bytes each, {free / 2**30:.0f} GiB free"
-    capacity = filler.fill("replay.capacity", capacity, reason)
-    warmup = min(max(batch, 1000), capacity)
+
+
+def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
+    """How many transitions are kept, and where."""
+    config, layout = filler.config, transition_layout(spec)
+    row_bytes, host = layout.row_bytes, machine.memory_bytes
+    if not filler.on_gpu:
+        reason = f"{row_bytes} bytes each, {host / 2**30:.0f} GiB free"
+        rows = min(MANY_ROWS, int(host / 4 / row_bytes))
+        capacity = filler.fill("replay.capacity", rows, reason)
+        filler.fill("replay.placement", "host", "the networks learn on the CPU")
+    else:
+        free = machine.gpus[int(config.device.partition(":")[2] or 0)].memory_bytes
+        room = int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values())
+        locked = int(host * LOCKED_SHARE)
+        where, budget = (
+            ("GPU", room) if config.replay.placement in ("auto", "gpu") else ("host", locked)
+        )
+        rows = min(MANY_ROWS, max(1000, budget // row_bytes - layout.slack_rows))
+        reason = f"{row_bytes} bytes each, room for {budget / 2**30:.1f} GiB in {where} memory"
+        capacity = filler.fill("replay.capacity", rows, reason)
+        needed = (capacity + layout.slack_rows) * row_bytes
+        size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
+        if needed <= room:
+            filler.fill("replay.placement", "gpu", f"{size}, and there is room for {left}")
+        elif needed <= locked:
+            reason = f"{size} do not fit in {left}, but in half of the free host memory"
+            filler.fill("replay.placement", "pinned", reason)
+        else:
+            reason = f"{size} fit neither in {left} nor in half of the free host memory"
+            filler.fill("replay.placement", "host", reason)
+    warmup = min(max(settled(config.learner.batch_size), 1000), capacity)
     filler.fill("learner.warmup_rows", warmup, "at least a batch of random actions")
 
 

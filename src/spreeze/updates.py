@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spreeze.algos.base import Algorithm, Metrics
-from spreeze.replay import Replay, gather
+from spreeze.replay import Replay, Stage, gather
 from spreeze.spec import Batch, Layout
 
 State = dict[str, Tensor]
@@ -95,8 +95,16 @@ def update(
     return state, {**critic_metrics, **actor_metrics}
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether it says that GPU memory is short, in any of the ways that torch and CUDA have for it."""
+    words = ("out of memory", "ALLOC_FAILED")
+    said = isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
+    # A capture that breaks off hides its cause.
+    return said or (error.__context__ is not None and out_of_memory(error.__context__))
+
+
 class Step:
-    """An update from the replay: (data, fill, uniform, noise, rates, *state) -> (*state, metrics).
+    """An update from the replay: (data, window, uniform, noise, rates, *state) -> (*state, metrics).
 
     Rates are learning rate and tau as a tensor, so that one compiled form serves all of them.
     """
@@ -110,14 +118,14 @@ class Step:
     def __call__(
         self,
         data: Tensor,
-        fill: Tensor,
+        window: Tensor,
         uniform: Tensor,
         noise: Tensor,
         rates: Tensor,
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
         """One update; pure."""
-        batch = gather(data, fill, uniform, self._columns)
+        batch = gather(data, window, uniform, self._columns)
         before = dict(zip(STATE, state, strict=True))
         after, metrics = update(self._algorithm, before, batch, noise, rates[0], rates[1])
         self.metric_names = tuple(metrics)
@@ -141,7 +149,7 @@ class Updater:
         self.batch_size = batch_size
         self.plain = Step(algorithm, replay.layout)
         self._replay = replay
-        self._device = replay.data.device
+        self._device = replay.device
         self._action_size = replay.layout.size("action")
         self._rates = torch.tensor(rates, device=self._device)
         self._chunk = chunk
@@ -149,6 +157,7 @@ class Updater:
         self._metrics = torch.zeros(0)
         self._fast: dict[int, StepFunction] = {}
         self._prepared: dict[int, Callable[[], None]] = {}
+        self._stages: dict[int, Stage] = {}
 
     @property
     def state(self) -> State:
@@ -157,6 +166,8 @@ class Updater:
 
     def run(self) -> None:
         """One chunk of updates; on a GPU this only enqueues them."""
+        if (stage := self._stage(self.batch_size)) is not None:
+            stage.fill()
         if self.batch_size not in self._prepared:
             self._prepared[self.batch_size] = self._prepare()
         self._prepared[self.batch_size]()
@@ -166,6 +177,13 @@ class Updater:
         self._fast[batch_size] = step
         self._prepared.pop(batch_size, None)
 
+    def forget(self) -> None:
+        """Drop everything prepared, and the memory it holds; compiled forms stay."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # it may be running
+        self._prepared.clear()
+        self._stages.clear()
+
     def metrics(self) -> dict[str, float]:
         """Metrics of the last update; this waits for the device, so call it rarely."""
         return dict(zip(self.plain.metric_names, self._metrics.tolist(), strict=True))
@@ -173,24 +191,32 @@ class Updater:
     def inputs(self, batch_size: int) -> tuple[Tensor, ...]:
         """What a step takes, with fresh random numbers."""
         uniform, noise = self._draw(1, batch_size)
-        return (
-            self._replay.data,
-            self._replay.fill,
-            uniform[0],
-            noise[0],
-            self._rates,
-            *self._state,
-        )
+        if (stage := self._stage(batch_size)) is not None:
+            stage.fill()
+        return (*self._batch(0, uniform, stage), noise[0], self._rates, *self._state)
 
     def updates(self) -> None:
         """One chunk of updates, each from the state that the one before left."""
         step = self._fast.get(self.batch_size, self.plain)
         uniform, noise = self._draw(self._chunk, self.batch_size)
-        state, data, fill = self._state, self._replay.data, self._replay.fill
+        state, stage = self._state, self._stage(self.batch_size)
         with torch.no_grad():
             for i in range(self._chunk):
-                *state, metrics = step(data, fill, uniform[i], noise[i], self._rates, *state)
+                batch = self._batch(i, uniform, stage)
+                *state, metrics = step(*batch, noise[i], self._rates, *state)
         self._take_over(state, metrics)
+
+    def _batch(self, i: int, uniform: Tensor, stage: Stage | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the i-th update of a chunk reads: rows, window of them, places in the window."""
+        if stage is not None:
+            return stage.data[i], stage.window, stage.uniform
+        return self._replay.data, self._replay.window, uniform[i]
+
+    def _stage(self, batch_size: int) -> Stage | None:
+        """The rows of one chunk, where the replay is out of the device's reach."""
+        if self._replay.staged and batch_size not in self._stages:
+            self._stages[batch_size] = Stage(self._replay, self._chunk, batch_size)
+        return self._stages.get(batch_size)
 
     def _draw(self, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
         uniform = torch.rand(num, batch_size, device=self._device)
@@ -215,15 +241,20 @@ class Updater:
     def _capture(self) -> Callable[[], None]:
         """One CUDA graph of the whole chunk: one launch instead of hundreds for each update."""
         before = [tensor.clone() for tensor in self._state]
+        current = torch.cuda.current_stream(self._device)
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):  # cuBLAS and the allocator settle before the capture
-                self.updates()
-        torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.updates()
-        for tensor, saved in zip(self._state, before, strict=True):
-            tensor.copy_(saved)
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(2):  # cuBLAS and the allocator settle before the capture
+                    self.updates()
+            current.wait_stream(stream)
+            # Thread-local: another thread may be loading the compiled form.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self.updates()
+        finally:  # out of memory too: it must leave no trace
+            current.wait_stream(stream)
+            for tensor, saved in zip(self._state, before, strict=True):
+                tensor.copy_(saved)
         return graph.replay

@@ -133,7 +133,8 @@ def test_the_run_directory_is_complete(pendulum: Path) -> None:
     wanted = (
         "rollout/ep_rew_mean rollout/ep_len_mean eval/mean_reward eval/mean_ep_length train/critic_loss "
         "train/actor_loss train/ent_coef perf/sample_hz perf/update_hz perf/update_frame_hz "
-        "perf/updates_per_step perf/cpu_percent async/policy_lag replay/rows"
+        "perf/updates_per_step perf/intake_share perf/cpu_percent async/policy_lag replay/rows "
+        "train/batch_size"
     )
     assert set(wanted.split()) <= names
     config = RunDir(pendulum).read("config")

@@ -47,6 +47,11 @@ def test_every_preset_is_valid(name: str) -> None:
         ({"learner.batch_size": 10**9}, ["--learner.batch-size"]),
         ({"replay.capacity": 1000, "learner.batch_size": 2000}, ["2000", "1000", "never be drawn"]),
         ({"replay.capacity": 1000, "learner.warmup_rows": 2000}, ["never start"]),
+        ({"replay.placement": "cpu"}, ["--replay.placement cpu", "pinned"]),
+        (
+            {"replay.placement": "pinned", "device": "cpu"},
+            ["--replay.placement pinned", "use host"],
+        ),
         ({"algo.gamma": 1.5}, ["--algo.gamma 1.5"]),
         ({"algo.gamma": float("nan")}, ["--algo.gamma nan"]),
         ({"algo.hidden": ()}, ["--algo.hidden"]),

@@ -83,6 +83,53 @@ def test_the_automatic_replay_fits() -> None:
     assert made.config.replay.capacity < 150_000  # type: ignore[operator]
 
 
+ROW = 4 * (17 + 6 + 1 + 1 + 17 + 1)
+ROWS_PER_GIB = GIB // ROW
+SMALL_GPU = dataclasses.replace(DESKTOP, gpus=(Gpu("small", 4 * GIB),))
+
+
+@pytest.mark.parametrize(
+    ("machine", "capacity", "placement", "reason"),
+    [
+        (LAPTOP, "auto", "host", "on the CPU"),
+        (DESKTOP, "auto", "gpu", "there is room"),
+        (DESKTOP, 15 * ROWS_PER_GIB, "gpu", "there is room"),
+        (DESKTOP, 19 * ROWS_PER_GIB, "pinned", "do not fit in 16"),
+        (DESKTOP, 31 * ROWS_PER_GIB, "pinned", "half of the free host memory"),
+        (DESKTOP, 40 * ROWS_PER_GIB, "host", "fit neither"),
+        (SMALL_GPU, "auto", "gpu", "there is room"),
+        (SMALL_GPU, 4 * ROWS_PER_GIB, "pinned", "do not fit"),
+    ],
+)
+def test_the_replay_lies_where_there_is_room(
+    machine: Machine, capacity: Any, placement: str, reason: str
+) -> None:
+    made = plan(machine, **{"replay.capacity": capacity})
+    assert made.config.replay.placement == placement
+    assert reason in made.reasons["replay.placement"]
+
+
+def test_a_replay_that_is_too_large_for_the_place_that_is_asked_for_is_refused() -> None:
+    knobs = {"replay.capacity": 25 * ROWS_PER_GIB, "replay.placement": "gpu"}
+    with pytest.raises(UsageError, match=r"GPU memory \(replay of"):
+        plan(DESKTOP, **knobs)
+    with pytest.raises(UsageError, match=r"GiB of memory \(.*replay of"):
+        plan(DESKTOP, **{"replay.capacity": 70 * ROWS_PER_GIB})
+
+
+def test_the_automatic_replay_is_what_its_place_holds() -> None:
+    huge = dataclasses.replace(SPEC, obs_shape=(10_000,))
+    made = make_plan(default_config(env="Large-v0"), huge, DESKTOP)
+    capacity = made.config.replay.capacity
+    assert made.config.replay.placement == "gpu"
+    assert isinstance(capacity, int)
+    assert 100_000 < capacity < 250_000
+    assert plan(DESKTOP).config.replay.capacity == 1_000_000
+    knobs = {"replay.placement": "pinned"}
+    asked = make_plan(config_with(default_config(env="Large-v0"), knobs), huge, DESKTOP).config
+    assert capacity < asked.replay.capacity < 450_000  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(("machine", "device"), [(LAPTOP, "cuda"), (DESKTOP, "cuda:1")])
 def test_a_gpu_that_is_not_there_is_refused(machine: Machine, device: str) -> None:
     with pytest.raises(UsageError, match=f"--device {device}: no such GPU"):

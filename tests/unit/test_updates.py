@@ -133,7 +133,7 @@ def test_a_batch_holds_stored_rows_and_nothing_else() -> None:
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(7, layout.width))
     replay.insert(rows)
     uniform = torch.tensor([0.0, 0.5, 0.999999999, 1.0 - 2**-24])
-    batch = gather(replay.data, replay.fill, uniform, layout.columns())
+    batch = gather(replay.data, replay.window, uniform, layout.columns())
     for i, index in enumerate([0, 3, 6, 6]):
         np.testing.assert_array_equal(batch.obs[i], rows["obs"][index])
         np.testing.assert_array_equal(batch.next_obs[i], rows["next_obs"][index])
@@ -168,7 +168,7 @@ def test_the_fastest_way_gives_the_numbers_of_the_plain_one(device: str) -> None
         Updater(
             algorithm,
             replay,
-            init_state(algorithm, 0, replay.data.device),
+            init_state(algorithm, 0, replay.device),
             64,
             (1e-3, 0.01),
             chunk=4,
@@ -177,7 +177,7 @@ def test_the_fastest_way_gives_the_numbers_of_the_plain_one(device: str) -> None
     )
     fast.run()  # whatever it prepares must leave no trace
     fast = Updater(
-        algorithm, replay, init_state(algorithm, 0, replay.data.device), 64, (1e-3, 0.01), chunk=4
+        algorithm, replay, init_state(algorithm, 0, replay.device), 64, (1e-3, 0.01), chunk=4
     )
     fast._prepared[64] = fast._prepare()
     torch.manual_seed(5)

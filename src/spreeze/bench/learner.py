@@ -50,7 +50,7 @@ def measure(
     config = ALGORITHMS[algo].config(hidden=(256, 256))
     algorithm = ALGORITHMS[algo].build(config, spec, plain_arithmetic(precision))
     replay = _filled_replay(spec, torch.device(device))
-    state = init_state(algorithm, 0, replay.data.device)
+    state = init_state(algorithm, 0, replay.device)
     chunk = CHUNK if device != "cpu" else 1
     fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
     recipe = Recipe(
@@ -78,7 +78,7 @@ def measure(
     def plain_update() -> None:
         uniform = torch.rand(batch_size, device=device)
         noise = torch.randn(2, batch_size, spec.action_size, device=device)
-        plain.update(gather(replay.data, replay.fill, uniform, columns), noise)
+        plain.update(gather(replay.data, replay.window, uniform, columns), noise)
 
     rates: dict[str, list[float]] = {"fast": [], "plain": []}
     for _ in range(TURNS):

@@ -74,7 +74,7 @@ def parse(arguments: list[str]) -> Config:
 
 
 def report(run: Run, config: Config) -> str:
-    """Three lines: what happened, where the run is, what to try next."""
+    """Three lines: what happened, where the run is, what to try next; one more if memory was short."""
     from spreeze.screen import short
 
     summary = run.summary
@@ -86,10 +86,12 @@ def report(run: Run, config: Config) -> str:
         "stopped": f"stopped as asked, best return {best}",
     }[summary["reason"]]
     took_s = summary["time_to_target_s"] or summary["wall_s"]
+    short_of = f"Note: {summary['out_of_memory']}\n" if summary["out_of_memory"] else ""
     folder = "" if config.runs == "runs" else f" --runs {shlex.quote(config.runs)}"
     return (
         f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
+        f"{short_of}"
         f"Run:  {RunDir(run.path).short_path}\n"
         f"Next: {_this_program()} eval {shlex.quote(run.path.name)}{folder}"
     )

@@ -6,6 +6,7 @@ Owns: the replay and the training state.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,21 +14,23 @@ import numpy as np
 import torch
 
 from spreeze.algos import ALGORITHMS
+from spreeze.algos.base import Algorithm
 from spreeze.checkpoint import save_training
-from spreeze.compiling import Compilation, agrees, recipe_of, set_precision
+from spreeze.compiling import Compilation, Recipe, agrees, recipe_of, set_precision
 from spreeze.config import settled
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import Policy
 from spreeze.replay import Replay
 from spreeze.roles.base import Context, allowed_steps
+from spreeze.roles.traffic import Intake, Outbox
 from spreeze.rundir import RunDir
-from spreeze.updates import State, Updater, init_state
-from spreeze.wires.experience import LaneReader
+from spreeze.spec import PLACEMENTS
+from spreeze.updates import State, Updater, init_state, out_of_memory
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
-DRAIN_ROWS = 4096
-LAG_SMOOTHING = 0.05
+SMALLEST_BATCH = 256
+"""Out of GPU memory, batches are halved down to this."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -37,20 +40,25 @@ def run(ctx: Context) -> Iterator[None]:
     # Dead units decay into denormal numbers, which a CPU computes a hundred times slower.
     torch.set_flush_denormal(True)
     torch.manual_seed(ctx.seed()[0])
-    intake = Intake(ctx.experience.readers(), ctx.layout.dtype)
+    intake = Intake(ctx.experience.readers(as_words=True))
     replay, updater = _build(ctx)
-    swap = Swap(ctx, updater)
+    swap = Swap(ctx, updater, replay)
     policy = Policy(ctx.spec, settled(config.hyper.hidden))
+    outbox = Outbox(ctx, policy, replay.device)
     warmup, chunk = settled(config.learner.warmup_rows), settled(config.learner.updates_per_publish)
     fewest, most = settled(config.learner.ratio_bounds)
     updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
+    intake_s = 0.0
     # The samplers act with the very first networks rather than wait for updated ones.
-    _publish(ctx, updater.state, policy, updates)
+    outbox.send(updater.state["actor"], updates)
+    outbox.flush()
     words["updates"] = updates
     try:
         while True:
+            began_s = ctx.now()
             intake.into(replay, ctx.weights.version)
+            intake_s += ctx.now() - began_s
             words["replay_rows"], words["rows_lost"] = replay.num_rows, intake.num_lost
             words["policy_lag"] = intake.lag
             warm = replay.num_rows >= warmup
@@ -58,16 +66,16 @@ def run(ctx: Context) -> Iterator[None]:
             if warm and updates < most * max(ctx.control.env_steps - warmup, 0):
                 if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
-                swap.poll()
-                updater.run()
+                swap.run()
                 updates += chunk
                 words["updates"] = updates
-                _publish(ctx, updater.state, policy, updates)
+                outbox.send(updater.state["actor"], updates)
             else:
+                outbox.flush()
                 ctx.wait(WAIT_S)
-            if words["first_update_s"] > 0 and ctx.now() - logged_s >= LOG_EVERY_S:
-                logged_s = ctx.now()
-                _log(ctx, updater)
+            if words["first_update_s"] > 0 and (passed_s := ctx.now() - logged_s) >= LOG_EVERY_S:
+                _log(ctx, updater, intake_s / passed_s)
+                logged_s, intake_s = ctx.now(), 0.0
             if ctx.now() - saved_s >= config.checkpoint.every_s:
                 saved_s = ctx.now()
                 _save(ctx, updater.state, policy, updates)
@@ -86,8 +94,7 @@ def _build(ctx: Context) -> tuple[Replay, Updater]:
     set_precision(settled(learner.precision))
     arithmetic = plain_arithmetic(settled(learner.precision))
     algorithm = ALGORITHMS[config.algo].build(hyper, ctx.spec, arithmetic)
-    replay = Replay(ctx.layout, settled(config.replay.capacity), device)
-    state = init_state(algorithm, ctx.seed()[0], device)
+    replay, state = _allocate(ctx, algorithm, device)
     if config.resume is not None:
         _restore(config.resume, state)
     rates = (settled(hyper.lr), settled(hyper.tau))
@@ -95,90 +102,131 @@ def _build(ctx: Context) -> tuple[Replay, Updater]:
     return replay, Updater(algorithm, replay, state, settled(learner.batch_size), rates, chunk)
 
 
-class Swap:
-    """Takes the compiled update into use when it is ready, for every batch size that is asked for."""
+def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple[Replay, State]:
+    """Replay and fresh networks; the replay where there is room for it, if not where it should be."""
+    capacity, wanted = settled(ctx.config.replay.capacity), settled(ctx.config.replay.placement)
+    ctx.words["out_of_memory"] = 0
+    for placement in PLACEMENTS[PLACEMENTS.index(wanted) :]:
+        try:
+            replay = Replay(ctx.layout, capacity, device, placement)
+            state = init_state(algorithm, ctx.seed()[0], device)
+        except RuntimeError as error:
+            if not out_of_memory(error) or placement == PLACEMENTS[-1]:
+                raise
+            print(f"no room for the replay, placement {placement}: {error}")
+        else:
+            ctx.words["replay_placement"] = PLACEMENTS.index(placement)
+            return replay, state
+        ctx.words["out_of_memory"] += 1
+        _free_memory(device)
+    raise AssertionError
 
-    def __init__(self, ctx: Context, updater: Updater) -> None:
+
+def _free_memory(device: torch.device) -> None:
+    """Give back what nobody uses any more."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+class Swap:
+    """Runs the update in the form that fits: compiled when that is ready, with the batch size that is
+    asked for, and with less memory where there is not enough."""
+
+    def __init__(self, ctx: Context, updater: Updater, replay: Replay) -> None:
         """Take what is compiled already; anything else waits for the first update."""
         self._ctx = ctx
         self._updater = updater
+        self._replay = replay
         self._running: dict[int, Compilation] = {}
-        self._settled: set[int] = set()
+        self._verdicts: dict[int, int] = {}
+        """By batch size: the word `compiled`, once that is settled."""
         # One process that takes turns must not change its arithmetic at a random moment.
         self._wanted = ctx.config.learner.compile and not ctx.config.serial
         size = settled(ctx.config.learner.batch_size)
-        if self._wanted and recipe_of(ctx.config, ctx.spec, size).path().exists():
+        self._largest = 1 << 62
+        """Batch size that is known to fit."""
+        if self._wanted and self._recipe(size).path().exists():
             self._compilation(size)
+
+    def run(self) -> None:
+        """One chunk of updates; out of GPU memory, what needs less of it."""
+        while True:
+            try:
+                self.poll()
+                self._updater.run()
+                return
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                failure = error.with_traceback(None)  # which would keep tensors
+            if not self._need_less():
+                raise failure
 
     def poll(self) -> None:
         """Look at the batch size that is asked for, and at what has been compiled."""
-        updater, size = self._updater, int(self._ctx.control.supervisor["batch_size"])
-        updater.batch_size = size
-        if not self._wanted or size in self._settled:
-            return
-        compilation = self._compilation(size)
-        if not compilation.poll():
-            return
-        self._settled.add(size)
-        step, words = compilation.step, self._ctx.words
-        if step is not None and agrees(updater, step, compilation.recipe.precision):
-            updater.use(size, step)
-            words["compiled"] = 1
-        else:
-            print(compilation.problem or "the compiled update differs from the plain one")
-            words["compiled"] = 2 if "C++" in (compilation.problem or "") else 3
-
-    def _compilation(self, size: int) -> Compilation:
-        if size not in self._running:
-            recipe = recipe_of(self._ctx.config, self._ctx.spec, size)
-            self._running[size] = Compilation(recipe, self._ctx.run.log("compiler"))
-        return self._running[size]
+        updater, words = self._updater, self._ctx.words
+        size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
+        updater.batch_size = words["batch_size"] = size
+        if self._wanted and size not in self._verdicts:
+            compilation = self._compilation(size)
+            if compilation.poll():
+                self._verdicts[size] = self._judge(compilation)
+        words["compiled"] = self._verdicts.get(size, 0)
 
     def close(self) -> None:
         """End what is still being compiled."""
         for compilation in self._running.values():
             compilation.close()
 
+    def _judge(self, compilation: Compilation) -> int:
+        """Take a compiled update into use if it is right; returns the word `compiled`."""
+        step, problem = compilation.step, compilation.problem
+        if step is not None and agrees(self._updater, step, compilation.recipe.precision):
+            self._updater.use(compilation.recipe.batch_size, step)
+            return 1
+        print(problem or "the compiled update differs from the plain one")
+        return 2 if "C++" in (problem or "") else 3
 
-class Intake:
-    """The reading ends of all lanes, and a buffer for what comes out of them."""
+    def _recipe(self, size: int) -> Recipe:
+        return recipe_of(self._ctx.config, self._ctx.spec, size, self._replay.staged)
 
-    def __init__(self, lanes: list[LaneReader], dtype: np.dtype[np.void]) -> None:
-        """Read these lanes."""
-        self._lanes = lanes
-        self._buffer = np.zeros(DRAIN_ROWS, dtype)
-        self.lag = 0.0
-        """How many versions old the newest actions are, smoothed."""
+    def _compilation(self, size: int) -> Compilation:
+        if size not in self._running:
+            log = self._ctx.run.log("compiler")
+            self._running[size] = Compilation(self._recipe(size), log)
+        return self._running[size]
 
-    @property
-    def num_lost(self) -> int:
-        """Rows that were overwritten before they could be read."""
-        return sum(lane.num_lost for lane in self._lanes)
-
-    def into(self, replay: Replay, version: int) -> None:
-        """Move what is new to the replay."""
-        for lane in self._lanes:
-            # What was there when we came, and not what is written meanwhile: updates must go on.
-            waiting = lane.num_waiting
-            while waiting > 0:
-                rows = lane.drain(self._buffer)
-                waiting -= DRAIN_ROWS
-                if len(rows):
-                    replay.insert(rows)
-                    behind = version - float(rows["version"].mean())
-                    self.lag += LAG_SMOOTHING * (behind - self.lag)
-
-
-def _publish(ctx: Context, state: State, policy: Policy, updates: int) -> None:
-    policy.vector[:] = state["actor"][: policy.vector.size].cpu().numpy()
-    # Samplers stay on the last good policy if the newest one is broken.
-    if np.isfinite(policy.vector.sum()):
-        ctx.weights.publish(policy.vector, updates, ctx.control.env_steps)
-    else:
-        ctx.words["diverged"] = 1
+    def _need_less(self) -> bool:
+        """The replay leaves the GPU, or else batches are halved; False if there is no way left."""
+        replay, updater, words = self._replay, self._updater, self._ctx.words
+        updater.forget()
+        _free_memory(replay.device)
+        if replay.placement == "gpu" and _left_gpu(replay):
+            words["replay_placement"] = PLACEMENTS.index(replay.placement)
+            print("out of GPU memory: the replay is in page-locked host memory from now on")
+        elif updater.batch_size > SMALLEST_BATCH:
+            self._largest = max(updater.batch_size // 2, SMALLEST_BATCH)
+            print(f"out of GPU memory: a batch has {self._largest} transitions from now on")
+        else:
+            return False
+        words["out_of_memory"] += 1
+        _free_memory(replay.device)
+        return True
 
 
-def _log(ctx: Context, updater: Updater) -> None:
+def _left_gpu(replay: Replay) -> bool:
+    """Move the rows to host memory, if it has room for them."""
+    try:
+        replay.leave_gpu()
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        return False
+    return True
+
+
+def _log(ctx: Context, updater: Updater, intake_share: float) -> None:
     words = ctx.words
     env_steps, updates = ctx.control.env_steps, int(words["updates"])
     ctx.recorder.record(
@@ -188,7 +236,9 @@ def _log(ctx: Context, updater: Updater) -> None:
         **{f"train/{name}": value for name, value in updater.metrics().items()},
         **{
             "train/n_updates": updates,
+            "train/batch_size": int(words["batch_size"]),
             "perf/compiled": int(words["compiled"]),
+            "perf/intake_share": intake_share,
             "perf/updates_per_step": updates / max(env_steps, 1),
             "async/policy_lag": float(words["policy_lag"]),
             "replay/rows": int(words["replay_rows"]),
@@ -208,6 +258,7 @@ def _save(ctx: Context, state: State, policy: Policy, updates: int) -> None:
     if not all(np.isfinite(array).all() for array in train.values()):
         ctx.words["diverged"] = 1
         return  # the checkpoint before is worth more
+    policy.vector[:] = train["actor"][: policy.vector.size]
     tensors = {"policy": policy.named(), "train": train}
     keep = ctx.config.checkpoint.keep
     if not save_training(ctx.run.checkpoints, updates, tensors, {"config": config}, keep):

@@ -3,7 +3,7 @@
 | table      | written by     | words |
 |------------|----------------|-------|
 | supervisor | supervisor     | stop flag, and the live knobs: how many samplers act, batch size |
-| learner    | learner        | progress, replay fill, policy lag, and how many env steps the samplers may reach |
+| learner    | learner        | progress, replay fill, policy lag, what it really uses, how many env steps samplers may reach |
 | samplers   | sampler i      | progress and the means of its latest episodes |
 | evaluator  | evaluator      | progress and the latest and best evaluation |
 
@@ -32,6 +32,9 @@ LEARNER = [
     ("saves_failed", "<i8"),
     ("compiled", "<i8"),
     ("diverged", "<i8"),
+    ("batch_size", "<i8"),
+    ("replay_placement", "<i8"),
+    ("out_of_memory", "<i8"),
     ("policy_lag", "<f8"),
     ("first_update_s", "<f8"),
 ]

@@ -22,10 +22,12 @@ written there is copied to the front at commit.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.spec import Layout, Rows
+from spreeze.spec import Layout, Rows, as_matrix
 from spreeze.wires.arena import Arena, Block
 
 RESERVED, COMMITTED = 0, 1
@@ -73,7 +75,9 @@ class LaneWriter:
 class LaneReader:
     """The learner's end of a lane."""
 
-    def __init__(self, words: NDArray[np.int64], rows: Rows, block: int, start: int = 0) -> None:
+    def __init__(
+        self, words: NDArray[np.int64], rows: NDArray[Any], block: int, start: int = 0
+    ) -> None:
         """Begin with row number `start`."""
         self._words = words
         self._rows = rows
@@ -86,7 +90,7 @@ class LaneReader:
         """Committed rows that were not drained yet, overwritten ones included."""
         return int(self._words[COMMITTED]) - self._next
 
-    def drain(self, into: Rows) -> Rows:
+    def drain(self, into: NDArray[Any]) -> NDArray[Any]:
         """Copy the oldest new rows to the front of `into`; returns those that are whole."""
         committed = int(self._words[COMMITTED])
         oldest = committed - self._capacity
@@ -121,10 +125,14 @@ class Experience:
         """The one writing end of a lane."""
         return LaneWriter(self._words[lane], self._rows[lane], self._block)
 
-    def readers(self) -> list[LaneReader]:
-        """The reading ends of all lanes, for the one reader; from the oldest rows they still hold."""
+    def readers(self, as_words: bool = False) -> list[LaneReader]:
+        """The reading ends of all lanes, for the one reader; from the oldest rows they still hold.
+
+        With `as_words` rows are drained as lines of 32-bit words: numpy copies records far slower.
+        """
         ends = []
         for words, rows in zip(self._words, self._rows, strict=True):
             oldest = int(words[COMMITTED]) - (len(rows) - self._block)
-            ends.append(LaneReader(words, rows, self._block, max(oldest, 0)))
+            form = as_matrix(rows) if as_words else rows
+            ends.append(LaneReader(words, form, self._block, max(oldest, 0)))
         return ends

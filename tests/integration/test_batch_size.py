@@ -1,0 +1,113 @@
+"""The batch size is changed while a run goes on, as the supervisor may at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+import fakes
+import spreeze
+from spreeze import launch
+from spreeze.commands.train import report
+from spreeze.config import config_with, default_config
+from spreeze.rundir import RunDir
+from spreeze.updates import Updater
+
+SIZES = (32, 48, 32)
+LOOK_S = 2.5
+
+
+class ChangingSupervisor(launch.Supervisor):
+    """Asks for the next size when the learner has compiled updates of the last one, then ends."""
+
+    phase, since = 0, 0.0
+    compilers: tuple[set[int], ...] = (set(), set(), set())
+    compiled: tuple[list[int], ...] = ([], [], [])
+
+    def _tick(self) -> None:
+        super()._tick()
+        words = self.control.learner
+        for child in psutil.Process(self.progress.pids["learner-0"]).children():
+            with contextlib.suppress(psutil.Error):
+                if "spreeze.compiling" in child.cmdline():
+                    self.compilers[self.phase].add(child.pid)
+        if words["batch_size"] == SIZES[self.phase]:
+            self.compiled[self.phase].append(int(words["compiled"]))
+            if words["compiled"] != 1:
+                self.since = time.monotonic()
+            elif time.monotonic() - self.since > LOOK_S and self.phase < 2:
+                self.phase += 1
+                self.since = time.monotonic()
+                self.control.supervisor["batch_size"] = SIZES[self.phase]
+
+    def _end(self) -> tuple[str, str] | None:
+        done = self.phase == 2 and time.monotonic() - self.since > LOOK_S
+        return ("finished", "steps") if done else super()._end()
+
+
+def lines_of(run: Path, role: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line) for line in (run / "metrics" / f"{role}.jsonl").read_text().splitlines()
+    ]
+
+
+@pytest.mark.timeout(300)
+def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
+    runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "Supervisor", ChangingSupervisor)
+    knobs = {
+        "runs": runs,
+        "time": "270s",
+        "algo.hidden": (16, 16),
+        "learner.batch_size": SIZES[0],
+        "learner.ratio_bounds": (0.0, 0.5),  # never holds samplers, and leaves time to compile
+        "replay.capacity": 10_000,
+    }
+    config = config_with(default_config(env="slow"), knobs)
+    run = launch.launch(config, fakes.slow_env, lambda *_: None)
+    assert run.summary["reason"] == "steps", ChangingSupervisor.compiled
+    assert run.summary["batch_size"] == 32
+
+    learner, supervisor = lines_of(run.path, "learner-0"), lines_of(run.path, "supervisor-0")
+    sizes = [size for size, _ in groupby(line["train/batch_size"] for line in learner)]
+    assert sizes == list(SIZES), "later updates use the new size"
+    assert all(b["updates"] > a["updates"] for a, b in pairwise(learner))
+    learning = [line for line in supervisor if line["updates"] > 0]
+    assert all(b["env_steps"] > a["env_steps"] for a, b in pairwise(learning)), "sampling went on"
+    assert all(line["async/stall_percent/samplers"] == 0 for line in learning)
+
+    first, second, again = ChangingSupervisor.compilers
+    assert len(first) == 1
+    assert len(second - first) == 1
+    assert not again, "going back compiles nothing anew"
+    assert set(ChangingSupervisor.compiled[2]) == {1}, "and is compiled from its first update on"
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_the_user_is_told(
+    runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Updater._prepare
+
+    def prepare(self: Updater) -> Any:
+        if self.batch_size > 256:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return real(self)
+
+    monkeypatch.setattr(Updater, "_prepare", prepare)
+    knobs = {"algo.hidden": (16, 16), "learner.batch_size": 1000, "replay.capacity": 10_000}
+    run = spreeze.train("Pendulum-v1", runs=runs, serial=True, steps="3000", **knobs)
+    said = "out of GPU memory: went on with replay.placement host and batches of 256"
+    assert run.summary["out_of_memory"] == said
+    assert run.summary["batch_size"] == 256
+    assert RunDir(run.path).read("status")["warnings"] == [said]
+    assert said in report(run, default_config(env="Pendulum-v1"))
+    assert {line["train/batch_size"] for line in lines_of(run.path, "learner-0")} == {256}
