@@ -214,6 +214,7 @@ def load(path: Path) -> StepFunction:
         loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
         return lambda *inputs: loader.run(list(inputs))
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else it starts processes
     from torch._inductor.standalone_compile import CompiledArtifact
 
     if find_spec("triton"):
@@ -266,9 +267,13 @@ def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
         torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
     else:
         with torch._inductor.config.patch(_inductor_options()):
-            torch._inductor.standalone_compile(
+            artifact = torch._inductor.standalone_compile(
                 traced, list(inputs), dynamic_shapes="from_example_inputs"
-            ).save(path=str(draft), format="binary")
+            )
+        reference = recipe.updater(plain_arithmetic(recipe.precision), hollow=True)
+        if not agrees(reference, artifact, recipe.precision):
+            raise RuntimeError(f"compiled with {arithmetic} arithmetic, it gives other numbers")
+        artifact.save(path=str(draft), format="binary")
     draft.replace(path)
 
 
@@ -287,5 +292,7 @@ def _inductor_options() -> dict[str, Any]:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))
-    os.nice(19)  # learning and sampling come first
-    compile_step(Recipe(**json.load(sys.stdin)))
+    asked_for = Recipe(**json.load(sys.stdin))
+    if asked_for.device == "cpu":
+        os.nice(19)  # it would take the learner's own cores
+    compile_step(asked_for)

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from spreeze import kernels
 
-AT_ONCE = 64
-"""So many inputs are multiplied in one go; more of them in pieces."""
 FEW_ROWS = 4096
 """Batches up to this size are cut into small blocks of rows, so that all of the GPU has some."""
 STEP = 64
@@ -115,7 +113,7 @@ def _forward(
     kernels.forward[grid](
         flat, half, x0, second, out, h1, h2, form.num_rows, x0.stride(0), second.stride(0),
         **form.compiled_in, PAD0=_pad(form.size0), PAD1=_pad(form.size1),
-        AT_ONCE=AT_ONCE, SAVE=save, TYPE=TYPES[half.dtype], **cut,
+        SAVE=save, TYPE=TYPES[half.dtype], **cut,
     )  # fmt: skip
     return out, h1, h2
 
@@ -161,14 +159,13 @@ def _backward_weights(
     form = Form(*sizes)
     shares = _backward_weights_room(x0, x1, h1, h2, dout, dz1, dz2, sizes)
     second = x0 if x1 is None else x1
-    pad0, pad1 = min(_pad(form.size0), AT_ONCE), min(_pad(form.size1), AT_ONCE)
-    inputs = triton.cdiv(form.size0, pad0) + triton.cdiv(form.size1, pad1)
     across = form.hidden // form.tile
+    inputs = 1 if form.size1 == 0 else 2
     jobs = across * (across + inputs + 3) + 1
     kernels.backward_weights[(jobs, form.nets, form.num_shares)](
         x0, second, h1, h2, dout, dz1, dz2, shares,
         form.num_rows, form.num_params, x0.stride(0), second.stride(0),
-        **form.compiled_in, PAD0=pad0, PAD1=pad1, TILE=form.tile,
+        **form.compiled_in, PAD0=_pad(form.size0), PAD1=_pad(form.size1), TILE=form.tile,
         SHARE=triton.cdiv(form.num_rows, form.num_shares * STEP) * STEP, STEP=STEP,
         TYPE=TYPES[h1.dtype], num_warps=4, num_stages=3,
     )  # fmt: skip

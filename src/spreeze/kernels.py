@@ -33,28 +33,11 @@ def _weights(w, k, cols, WIDTH: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
-def _add_inputs(
-    z, x, kept, rows, there, stride, w, cols,
-    SIZE: tl.constexpr, PAD: tl.constexpr, AT_ONCE: tl.constexpr, H: tl.constexpr, TYPE: tl.constexpr,
-):  # fmt: skip
-    """z + x @ w; `kept` is x itself where it fits."""
-    if PAD <= AT_ONCE:
-        k = tl.arange(0, PAD)
-        z = tl.dot(kept, _weights(w, k, cols, H, SIZE), z)
-    else:
-        for start in range(0, SIZE, AT_ONCE):
-            k = start + tl.arange(0, AT_ONCE)
-            part = _rows_of(x, rows, there, stride, k, SIZE, TYPE)
-            z = tl.dot(part, _weights(w, k, cols, H, SIZE), z)
-    return z
-
-
-@triton.jit
 def forward(
     flat, half, x0, x1, out, h1, h2, num_rows, stride0, stride1,
     SIZE0: tl.constexpr, PAD0: tl.constexpr, SIZE1: tl.constexpr, PAD1: tl.constexpr,
     H: tl.constexpr, OUT: tl.constexpr, OUT_PAD: tl.constexpr, NETS: tl.constexpr,
-    AT_ONCE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, SAVE: tl.constexpr, TYPE: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, SAVE: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
     """All layers for one block of rows of one network."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -68,24 +51,20 @@ def forward(
     w2 = b1 + NETS * H
     b2 = w2 + NETS * H * OUT
     units = tl.arange(0, H)
-    kept0 = 0
-    kept1 = 0
-    if PAD0 <= AT_ONCE:
-        kept0 = _rows_of(x0, rows, there, stride0, tl.arange(0, PAD0), SIZE0, TYPE)
+    inputs0 = tl.arange(0, PAD0)
+    inputs1 = tl.arange(0, PAD1)
+    in0 = _rows_of(x0, rows, there, stride0, inputs0, SIZE0, TYPE)
     if SIZE1 > 0:
-        if PAD1 <= AT_ONCE:
-            kept1 = _rows_of(x1, rows, there, stride1, tl.arange(0, PAD1), SIZE1, TYPE)
+        in1 = _rows_of(x1, rows, there, stride1, inputs1, SIZE1, TYPE)
     sums = tl.zeros([ROWS, H], tl.float32)
     for first in range(0, H, COLS):
         cols = first + tl.arange(0, COLS)
         bias = tl.load(flat + b0 + net * H + cols)
         z = tl.zeros([ROWS, COLS], tl.float32) + bias[None, :]
         w0 = half + net * SIZE * H
-        z = _add_inputs(z, x0, kept0, rows, there, stride0, w0, cols, SIZE0, PAD0, AT_ONCE, H, TYPE)
+        z = tl.dot(in0, _weights(w0, inputs0, cols, H, SIZE0), z)
         if SIZE1 > 0:
-            z = _add_inputs(
-                z, x1, kept1, rows, there, stride1, w0 + SIZE0 * H, cols, SIZE1, PAD1, AT_ONCE, H, TYPE
-            )  # fmt: skip
+            z = tl.dot(in1, _weights(w0 + SIZE0 * H, inputs1, cols, H, SIZE1), z)
         few = tl.maximum(z, 0.0).to(TYPE)
         if SAVE:
             tl.store(h1 + lines * H + cols[None, :], few, mask=there[:, None])
@@ -198,8 +177,6 @@ def backward_weights(
     """One tile of one parameter's gradient, over one share of the rows."""
     SIZE: tl.constexpr = SIZE0 + SIZE1
     ACROSS: tl.constexpr = H // TILE
-    JOBS0: tl.constexpr = (SIZE0 + PAD0 - 1) // PAD0 * ACROSS
-    JOBS1: tl.constexpr = (SIZE1 + PAD1 - 1) // PAD1 * ACROSS
     b0 = NETS * SIZE * H
     w1 = b0 + NETS * H
     b1 = w1 + NETS * H * H
@@ -222,25 +199,25 @@ def backward_weights(
         total = _outer(h1, H, m, dz2, H, n, begin, num_rows, H, H, SHARE, STEP, TYPE, False)
         tl.store(shares + w1 + net * H * H + m[:, None] * H + n[None, :], total)
     job -= ACROSS * ACROSS
-    if (job >= 0) & (job < JOBS0):
-        m = job // ACROSS * PAD0 + tl.arange(0, PAD0)
-        n = job % ACROSS * TILE + tl.arange(0, TILE)
+    if (job >= 0) & (job < ACROSS):
+        m = tl.arange(0, PAD0)
+        n = job * TILE + tl.arange(0, TILE)
         total = _outer(
             x0, stride0, m, dz1, H, n, begin, num_rows, SIZE0, H, SHARE, STEP, TYPE, False
         )
         at = shares + net * SIZE * H + m[:, None] * H + n[None, :]
         tl.store(at, total, mask=(m < SIZE0)[:, None])
-    job -= JOBS0
+    job -= ACROSS
     if SIZE1 > 0:
-        if (job >= 0) & (job < JOBS1):
-            m = job // ACROSS * PAD1 + tl.arange(0, PAD1)
-            n = job % ACROSS * TILE + tl.arange(0, TILE)
+        if (job >= 0) & (job < ACROSS):
+            m = tl.arange(0, PAD1)
+            n = job * TILE + tl.arange(0, TILE)
             total = _outer(
                 x1, stride1, m, dz1, H, n, begin, num_rows, SIZE1, H, SHARE, STEP, TYPE, False
             )
             at = shares + (net * SIZE + SIZE0) * H + m[:, None] * H + n[None, :]
             tl.store(at, total, mask=(m < SIZE1)[:, None])
-        job -= JOBS1
+        job -= ACROSS
     k = tl.arange(0, OUT_PAD)
     if (job >= 0) & (job < ACROSS):
         m = job * TILE + tl.arange(0, TILE)

@@ -22,8 +22,8 @@ from spreeze.spec import LOG_STD_RANGE
 
 Arithmetic = Literal["float32", "half", "fused"]
 """How networks compute: as they are; hidden layers in bfloat16; the same in kernels made for it."""
-FUSED_WIDTHS, FUSED_OUTPUTS = (64, 128, 256), 64
-"""What the kernels are made for."""
+FUSED_INPUTS, FUSED_WIDTHS, FUSED_OUTPUTS = 128, (64, 128, 256), 64
+"""What the kernels are made for: all of a row's inputs are on the chip at once."""
 
 
 def plain_arithmetic(precision: str) -> Arithmetic:
@@ -86,7 +86,7 @@ def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
 
 def mlp(shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor) -> Tensor:
     """ReLU between layers, none after the last, on inputs side by side: [B, out] or [ensemble, B, out]."""
-    if arithmetic == "fused" and _fusable(shapes):
+    if arithmetic == "fused" and _fusable(shapes, inputs):
         return _fused(shapes, flat, *inputs)
     params = shapes.split(flat) if arithmetic == "float32" else shapes.split_half(flat)
     num_layers = len(params) // 2
@@ -105,9 +105,9 @@ def mlp(shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor) -
     return x
 
 
-def _fusable(shapes: Shapes) -> bool:
+def _fusable(shapes: Shapes, inputs: Sequence[Tensor]) -> bool:
     """Whether there are kernels for a network of these shapes."""
-    if len(shapes.items) != 6:
+    if len(shapes.items) != 6 or any(x.shape[-1] > FUSED_INPUTS for x in inputs):
         return False
     widths = [shape[-1] for name, shape in shapes.items if name.startswith("w")]
     return widths[0] == widths[1] and widths[0] in FUSED_WIDTHS and widths[2] <= FUSED_OUTPUTS

@@ -251,8 +251,8 @@ def _readable(rows: Tensor, device: torch.device) -> Tensor:
 def _hollow(
     shape: tuple[int, int], device: torch.device, placement: Placement
 ) -> tuple[Tensor, Tensor]:
-    """A tensor of that shape of which only the first row is there."""
+    """A tensor of that shape of which only the first row is there, with some numbers in it."""
     if device.type == "cpu" or placement == "host":
         return _allocate(shape, device, placement)  # the system gives memory when it is touched
-    rows = torch.as_tensor(_Memory(torch.zeros(1, shape[1], device=device), shape), device=device)
+    rows = torch.as_tensor(_Memory(torch.randn(1, shape[1], device=device), shape), device=device)
     return rows, rows

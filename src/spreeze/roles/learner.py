@@ -29,6 +29,8 @@ from spreeze.updates import State, Updater, init_state, out_of_memory
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
+INTAKE_EVERY_S = 0.02
+"""Beside a GPU new rows are taken this often: a pass over all lanes costs more than the rows in it."""
 SMALLEST_BATCH = 256
 """Out of GPU memory, batches are halved down to this."""
 
@@ -49,7 +51,7 @@ def run(ctx: Context) -> Iterator[None]:
     fewest, most = settled(config.learner.ratio_bounds)
     updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
-    intake_s = 0.0
+    intake_s = next_intake_s = 0.0
     # The samplers act with the very first networks rather than wait for updated ones.
     outbox.send(updater.state["actor"], updates)
     outbox.flush()
@@ -57,8 +59,10 @@ def run(ctx: Context) -> Iterator[None]:
     try:
         while True:
             began_s = ctx.now()
-            intake.into(replay, ctx.weights.version)
-            intake_s += ctx.now() - began_s
+            if replay.slack == 0 or began_s >= next_intake_s:
+                intake.into(replay, ctx.weights.version)
+                intake_s += ctx.now() - began_s
+                next_intake_s = began_s + INTAKE_EVERY_S
             words["replay_rows"], words["rows_lost"] = replay.num_rows, intake.num_lost
             words["policy_lag"] = intake.lag
             warm = replay.num_rows >= warmup
