@@ -168,9 +168,13 @@ class Updater:
         """One chunk of updates; on a GPU this only enqueues them."""
         if (stage := self._stage(self.batch_size)) is not None:
             stage.fill()
+        self.prepare()
+        self._prepared[self.batch_size]()
+
+    def prepare(self) -> None:
+        """Get ready to run with the batch size as it is; that needs no transitions yet."""
         if self.batch_size not in self._prepared:
             self._prepared[self.batch_size] = self._prepare()
-        self._prepared[self.batch_size]()
 
     def use(self, batch_size: int, step: StepFunction) -> None:
         """From now on, run a compiled form of the same update for this batch size."""

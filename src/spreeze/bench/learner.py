@@ -68,7 +68,7 @@ def measure(
         compile_step(recipe)
     step = load(recipe.path())
     compile_s = time.monotonic() - began
-    if not agrees(fast, step, precision):
+    if not agrees(fast, step, recipe.tolerance):
         raise RuntimeError("the compiled update differs from the plain one")
     cost = Cost(fast, batch_size)
     fast.use(batch_size, step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,9 @@ class Swap:
         self._largest = 1 << 62
         """Batch size that is known to fit."""
         if self._wanted and self._recipe(size).path().exists():
+            # The plain form first: its preparation is slow beside a thread that loads.
+            with _shortage_allowed():
+                updater.prepare()
             self._compilation(size)
 
     def run(self) -> None:
@@ -186,7 +190,7 @@ class Swap:
     def _judge(self, compilation: Compilation) -> int:
         """Take a compiled update into use if it is right; returns the word `compiled`."""
         step, problem = compilation.step, compilation.problem
-        if step is not None and agrees(self._updater, step, compilation.recipe.precision):
+        if step is not None and agrees(self._updater, step, compilation.recipe.tolerance):
             self._updater.use(compilation.recipe.batch_size, step)
             return 1
         print(problem or "the compiled update differs from the plain one")
@@ -221,13 +225,19 @@ class Swap:
 
 def _left_gpu(replay: Replay) -> bool:
     """Move the rows to host memory, if it has room for them."""
-    try:
+    with _shortage_allowed():
         replay.leave_gpu()
+    return replay.placement != "gpu"
+
+
+@contextmanager
+def _shortage_allowed() -> Iterator[None]:
+    """Go on when memory is short; whoever needs it finds out."""
+    try:
+        yield
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        return False
-    return True
 
 
 def _log(ctx: Context, updater: Updater, intake_share: float) -> None:
