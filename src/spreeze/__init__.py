@@ -35,7 +35,7 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
         config = resumed_config(str(resume), Path(knobs.get("runs", "runs")))
     config = config_with(config, {"env": name, **knobs})
     with Screen() as screen:
-        return launch(config, env, screen)
+        return launch(config, env, screen, announce=screen.announce)
 
 
 def load(run: str | Path, *, runs: str | Path = "runs") -> Policy:

@@ -1,7 +1,7 @@
 """Compiling the update: in a process of its own, kept on disk, swapped in when it is ready.
 
 Compilation takes 10 to 60 seconds and all of Python's attention, so it never happens in the learner.
-A low-priority process traces the very function that the learner runs, compiles it whole and stores
+A process of its own traces the very function that the learner runs, compiles it whole and stores
 the result in the user's cache folder under a name that says everything it depends on. The learner
 loads it in a thread, checks one update against the plain one, and goes on with it. The next run of
 the same shapes finds it there.
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -251,7 +252,9 @@ def compile_step(recipe: Recipe) -> None:
     plain = plain_arithmetic(recipe.precision)
     for arithmetic in dict.fromkeys((recipe.arithmetic, plain)):
         try:
-            _compile(recipe, arithmetic)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's own, nobody here can act on them
+                _compile(recipe, arithmetic)
             return
         except Exception:
             if arithmetic == plain:

@@ -48,8 +48,17 @@ class Run:
     """Whether Ctrl-C ended it."""
 
 
-def launch(config: Config, env: EnvTarget, show: Show, started_s: float | None = None) -> Run:
-    """Train until the end; UsageError if nothing was started, RunFailed if the run has failed."""
+def launch(
+    config: Config,
+    env: EnvTarget,
+    show: Show,
+    started_s: float | None = None,
+    announce: Callable[[Plan], None] = lambda _: None,
+) -> Run:
+    """Train until the end; UsageError if nothing was started, RunFailed if the run has failed.
+
+    `announce` gets the plan before anything starts, `show` the run now and then.
+    """
     started_s = time.monotonic() if started_s is None else started_s
     problems = [*check_config(config), *check_folder(Path(config.runs))]
     if not config.serial and (reason := supports_wires()):
@@ -61,6 +70,7 @@ def launch(config: Config, env: EnvTarget, show: Show, started_s: float | None =
     try:
         spec = describe_env(env, config, processes, problems)
         plan = make_plan(config, spec, look_around())
+        announce(plan)
         with interrupts.installed():
             supervisor = Supervisor(
                 plan, env, create_run(config, plan), started_s, show, interrupts
@@ -126,9 +136,6 @@ class Supervisor:
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
-        why = plan.reasons.get("replay.placement")
-        if why and config.device != "cpu" and config.replay.placement != "gpu":
-            self.progress.notes.append(f"replay.placement {config.replay.placement}: {why}")
         self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
         self.restarts: dict[str, int] = {}

@@ -16,7 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from spreeze.config import Config
+from spreeze.config import Config, knob
+from spreeze.plan import Plan
 from spreeze.progress import Snapshot
 from spreeze.rundir import RunDir
 
@@ -89,6 +90,10 @@ class Screen:
         if self._live:
             self._live.stop()
 
+    def announce(self, plan: Plan) -> None:
+        """Say what was chosen for this machine and task, and why."""
+        self.console.print(choices(plan))
+
     def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         """Show one look at the run."""
         if self._live:
@@ -96,6 +101,20 @@ class Screen:
         elif time.monotonic() - self._said_s >= LINE_EVERY_S:
             self._said_s = time.monotonic()
             self.console.print(line(snap), soft_wrap=True)
+
+
+def choices(plan: Plan) -> Table:
+    """Every value that was chosen, with its reason: one line each."""
+    table = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
+    for name, reason in plan.reasons.items():
+        value = knob(plan.config, name)
+        parts = value if isinstance(value, tuple) else (value,)
+        shown = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in parts)
+        table.add_row(f"--{name.replace('_', '-')}", shown, reason)
+    return table
 
 
 def line(snap: Snapshot) -> str:

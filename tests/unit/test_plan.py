@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from spreeze.config import config_with, default_config, knob, knob_names
 from spreeze.errors import UsageError
 from spreeze.placement import Gpu, Machine
 from spreeze.plan import Plan, make_plan
+from spreeze.screen import Screen
 from spreeze.spec import EnvSpec
 
 GIB = 2**30
@@ -39,6 +42,18 @@ def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial:
     assert left in ([], ["learner.updates_per_step"]), "a free ratio stays free"
     assert set(made.reasons) == set(automatic) - set(left)
     assert all(made.reasons.values())
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_what_was_chosen_is_said_in_one_line_each(width: int) -> None:
+    made = plan(DESKTOP, **{"replay.capacity": 200_000_000})
+    text = io.StringIO()
+    Screen(Console(file=text, width=width, highlight=False)).announce(made)
+    lines = text.getvalue().splitlines()
+    assert len(lines) == len(made.reasons)
+    (placement,) = [line for line in lines if line.startswith("--replay.placement")]
+    assert "pinned" in placement
+    assert "do not fit" in placement or width == 60
 
 
 def test_a_given_value_is_kept() -> None:

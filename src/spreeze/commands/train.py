@@ -39,7 +39,7 @@ def main(arguments: list[str], started_s: float) -> int:
     console = Console(stderr=True, highlight=False)
     try:
         with Screen(console) as screen:
-            run = launch(config, config.env, screen, started_s)
+            run = launch(config, config.env, screen, started_s, screen.announce)
     except RunFailed as error:
         console.print(str(error), markup=False, soft_wrap=True)
         return 1
