@@ -103,18 +103,26 @@ class Screen:
             self.console.print(line(snap), soft_wrap=True)
 
 
-def choices(plan: Plan) -> Table:
+def choices(plan: Plan) -> Group:
     """Every value that was chosen, with its reason: one line each."""
-    table = Table.grid(padding=(0, 2))
-    for _ in range(2):
-        table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
+    rows = []
     for name, reason in plan.reasons.items():
         value = knob(plan.config, name)
         parts = value if isinstance(value, tuple) else (value,)
         shown = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in parts)
-        table.add_row(f"--{name.replace('_', '-')}", shown, reason)
-    return table
+        rows.append((f"--{name.replace('_', '-')}", shown, reason))
+    names, values = (max(len(row[column]) for row in rows) for column in range(2))
+    return Group(
+        *(
+            Text.assemble(
+                f"{name:<{names}}  {value:<{values}}  ",
+                (reason, "dim"),
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+            for name, value, reason in rows
+        )
+    )
 
 
 def line(snap: Snapshot) -> str:

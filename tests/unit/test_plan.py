@@ -46,7 +46,7 @@ def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial:
 
 @pytest.mark.parametrize("width", [60, 200])
 def test_what_was_chosen_is_said_in_one_line_each(width: int) -> None:
-    made = plan(DESKTOP, **{"replay.capacity": 200_000_000})
+    made = plan(DESKTOP, **{"replay.capacity": 120_000_000})
     text = io.StringIO()
     Screen(Console(file=text, width=width, highlight=False)).announce(made)
     lines = text.getvalue().splitlines()
