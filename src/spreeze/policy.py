@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from spreeze.spec import LOG_STD_RANGE, EnvSpec, Floats
 
+NOISE_BLOCK = 64
+
 
 class Policy:
     """A tanh-Gaussian policy over a ReLU network; `predict` has Stable-Baselines3's signature."""
@@ -38,27 +40,55 @@ class Policy:
             np.float32
         ) / np.float32(2)
         self._rng = np.random.default_rng()
+        self._batch = self._drawn = 0
+        self._room: list[Floats] = []
+        self._block: Floats = np.zeros((0, 0, 0), np.float32)
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Make the exploration noise repeatable."""
         self._rng = np.random.default_rng(seed)
+        self._make_room(0)
 
     def act(self, obs: Floats, explore: bool) -> Floats:
-        """Actions in [-1, 1] for a batch of flat observations, with or without noise."""
+        """Actions in [-1, 1] for a batch of flat observations; the next call overwrites them."""
+        if len(obs) != self._batch:
+            self._make_room(len(obs))
         x = obs
-        for weight, bias in self.layers[:-1]:
-            x = np.maximum(x @ weight + bias, 0)
-        weight, bias = self.layers[-1]
-        head = x @ weight + bias
-        mean, raw = head[:, : self.spec.action_size], head[:, self.spec.action_size :]
-        if not explore:
-            still: Floats = np.tanh(mean)
-            return still
+        for (weight, bias), out in zip(self.layers, self._room, strict=True):
+            np.matmul(x, weight, out=out)
+            np.add(out, bias, out=out)
+            if out is not self._room[-1]:
+                np.maximum(out, 0, out=out)
+            x = out
+        action, raw = x[:, : self.spec.action_size], x[:, self.spec.action_size :]
+        if explore:
+            action += self._std(raw) * self._noise()
+        return np.tanh(action, out=action)
+
+    def _std(self, raw: Floats) -> Floats:
         low, high = LOG_STD_RANGE
-        std = np.exp(low + 0.5 * (high - low) * (np.tanh(raw) + 1))
-        noise = self._rng.standard_normal(mean.shape, np.float32)
-        action: Floats = np.tanh(mean + std * noise)
-        return action
+        np.tanh(raw, out=raw)
+        raw += 1
+        raw *= 0.5 * (high - low)
+        raw += low
+        return np.exp(raw, out=raw)
+
+    def _noise(self) -> Floats:
+        """Drawn for many calls at once: a draw costs more than the numbers in it."""
+        if self._drawn == len(self._block):
+            shape = (NOISE_BLOCK, self._batch, self.spec.action_size)
+            self._block = self._rng.standard_normal(shape, np.float32)
+            self._drawn = 0
+        self._drawn += 1
+        noise: Floats = self._block[self._drawn - 1]
+        return noise
+
+    def _make_room(self, batch: int) -> None:
+        self._batch = batch
+        self._room = [
+            np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers
+        ]
+        self._block, self._drawn = self._block[:0], 0
 
     def act_randomly(self, num: int) -> Floats:
         """Uniform actions in [-1, 1]: what one does before the first weights."""

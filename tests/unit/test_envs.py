@@ -14,14 +14,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import Autoreset
 
 import fakes
-from spreeze.envs.stepping import (
-    EnvGroup,
-    LoopStepper,
-    VectorStepper,
-    make_stepper,
-    play_episodes,
-)
+from spreeze.envs.stepping import LoopStepper, VectorStepper, make_stepper, play_episodes
 from spreeze.envs.targets import inspect_env, make_env, portable
+from spreeze.envs.transitions import EnvGroup
 from spreeze.errors import UsageError
 from spreeze.policy import Policy
 from spreeze.spec import EnvSpec, transition_layout

@@ -1,12 +1,12 @@
-"""Stepping: environments in, finished transitions out.
+"""Stepping: several environments as one, whatever they are and however they reset.
 
-A transition that leaves here is complete: its `next_obs` is the true one, its `discount` says how
-much the future counts (0 only after a true termination), and the fake step of an auto-reset never
-becomes one.
+What a step gave is true: `next_obs` is where the action led, and the fake step of an auto-reset is
+marked as none. `transitions` makes rows of it.
 """
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable, Generator
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
 from spreeze.envs.targets import EnvTarget, make_env
-from spreeze.spec import EnvSpec, Floats, Rows
+from spreeze.spec import EnvSpec, Floats
 
 
 class Outcome:
@@ -34,34 +35,60 @@ class Outcome:
         self.truncated = np.zeros(num_envs, np.bool_)
         self.valid = np.ones(num_envs, np.bool_)
         """False where this was no transition: the fake step of an auto-reset, or numbers that are not finite."""
+        self.eventful = False
+        """Whether anything ended or was not valid; if not, nobody needs to look for it."""
 
 
 class LoopStepper:
-    """Plain environments, one after the other: no pipes, no threads, no auto-reset."""
+    """Plain environments, one after the other: no pipes, no threads, no auto-reset.
+
+    The wrappers that `gym.make` puts around every environment are stepped past: whether `reset` comes
+    before `step` is known here, and the time limit is a comparison.
+    """
 
     def __init__(self, envs: list[gym.Env[Any, Any]]) -> None:
         """Take over the environments."""
         self.envs = envs
         self.num_envs = len(envs)
+        within = [_within_standard_wrappers(env) for env in envs]
+        self._steps = [env.step for env, _ in within]
+        self._limits = [limit for _, limit in within]
+        self._lengths = [0] * self.num_envs
 
     def reset_into(self, seed: int, outcome: Outcome) -> None:
         """Begin an episode everywhere."""
-        for i, env in enumerate(self.envs):
-            outcome.obs[i] = _first_obs(env, seed + i)
+        for i in range(self.num_envs):
+            outcome.obs[i] = self._reset(i, seed + i)
 
     def step(self, actions: Floats, outcome: Outcome) -> None:
         """One step of each; an ended episode is followed by a reset at once."""
-        next_obs, obs = outcome.next_obs, outcome.obs
-        for i, env in enumerate(self.envs):
-            after, reward, terminated, truncated, _ = env.step(actions[i])
-            next_obs[i] = np.asarray(after).ravel()
-            outcome.reward[i] = reward
-            outcome.terminated[i] = terminated
-            outcome.truncated[i] = truncated
-        outcome.valid[:] = np.isfinite(outcome.reward) & np.isfinite(next_obs).all(1)
-        obs[:] = next_obs
-        for over in np.flatnonzero(outcome.terminated | outcome.truncated | ~outcome.valid):
-            obs[over] = _first_obs(self.envs[over], None)
+        next_obs, reward, lengths = outcome.next_obs, outcome.reward, self._lengths
+        if outcome.eventful:  # the last time
+            outcome.terminated[:] = outcome.truncated[:] = False
+            outcome.valid[:] = True
+        over = []
+        for i, step in enumerate(self._steps):
+            after, reward[i], terminated, truncated, _ = step(actions[i])
+            next_obs[i] = (
+                after if type(after) is np.ndarray and after.ndim == 1 else np.ravel(after)
+            )
+            lengths[i] += 1
+            if terminated or truncated or lengths[i] >= self._limits[i]:
+                outcome.terminated[i] = terminated
+                outcome.truncated[i] = truncated or lengths[i] >= self._limits[i]
+                over.append(i)
+        # One sum tells whether any number is not finite. One that overflows is looked at in vain.
+        if not math.isfinite(next_obs.sum() + reward.sum()):
+            outcome.valid[:] = np.isfinite(reward) & np.isfinite(next_obs).all(1)
+            over += [i for i in np.flatnonzero(~outcome.valid).tolist() if i not in over]
+        outcome.eventful = bool(over)
+        outcome.obs[:] = next_obs
+        for i in over:
+            outcome.obs[i] = self._reset(i, None)
+
+    def _reset(self, i: int, seed: int | None) -> NDArray[Any]:
+        self._lengths[i] = 0
+        return _first_obs(self.envs[i], seed)
 
     def close(self) -> None:
         """Close every environment; one that raises then has done its work and is only noted."""
@@ -70,6 +97,16 @@ class LoopStepper:
                 env.close()
             except Exception:
                 traceback.print_exc()
+
+
+def _within_standard_wrappers(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], float]:
+    """What to step instead of `env`, and after how many steps its episodes are cut."""
+    limit: float = math.inf
+    if isinstance(env, TimeLimit):
+        limit, env = env._max_episode_steps, env.env
+    while type(env) in (OrderEnforcing, PassiveEnvChecker):
+        env = env.env  # type: ignore[attr-defined]
+    return env, limit
 
 
 def _first_obs(env: gym.Env[Any, Any], seed: int | None) -> NDArray[Any]:
@@ -118,6 +155,7 @@ class VectorStepper:
         outcome.valid &= finite
         if not finite.all():
             np.nan_to_num(outcome.obs, copy=False)
+        outcome.eventful = bool(done.any()) or not outcome.valid.all()
 
     def close(self) -> None:
         """Close the vector environment."""
@@ -134,125 +172,6 @@ def make_stepper(target: EnvTarget, num_envs: int) -> Stepper:
         return VectorStepper(first)
     rest = [make_env(target) for _ in range(num_envs - 1)]
     return LoopStepper([first, *rest])  # type: ignore[list-item]
-
-
-class EnvGroup:
-    """Environments stepped together whose steps come out as finished n-step transitions.
-
-    Every step of an environment is emitted exactly once, n - 1 steps later, with a window that
-    stops where its episode ended; so a step of N environments gives N rows, less the fake ones.
-    """
-
-    def __init__(self, stepper: Stepper, spec: EnvSpec, gamma: float, n_step: int) -> None:
-        """Drive `stepper` and fold `n_step` rewards into each transition."""
-        self._stepper = stepper
-        self.num_envs = stepper.num_envs
-        self._gamma = gamma
-        self._n_step = n_step
-        self._outcome = Outcome(self.num_envs, spec.obs_size)
-        shape = (n_step, self.num_envs)
-        self._past = {
-            "obs": np.zeros((*shape, spec.obs_size), np.float32),
-            "action": np.zeros((*shape, spec.action_size), np.float32),
-            "next_obs": np.zeros((*shape, spec.obs_size), np.float32),
-            "reward": np.zeros(shape, np.float32),
-            "terminated": np.zeros(shape, np.bool_),
-            "ended": np.zeros(shape, np.bool_),
-            "valid": np.zeros(shape, np.bool_),
-            "version": np.zeros(shape, np.uint32),
-        }
-        self._steps = 0
-        self._returns = np.zeros(self.num_envs)
-        self._lengths = np.zeros(self.num_envs, np.int64)
-        self.finished: list[tuple[float, int]] = []
-        """Return and length of each episode that ended; the caller empties it."""
-        self.num_rejected = 0
-        """Steps with numbers that are not finite; they were not stored and their episodes were cut."""
-
-    @property
-    def obs(self) -> Floats:
-        """What to act on, one line per environment; overwritten by the next step."""
-        return self._outcome.obs
-
-    def reset(self, seed: int) -> None:
-        """Begin an episode everywhere."""
-        self._stepper.reset_into(seed, self._outcome)
-
-    def step(self, actions: Floats, env_actions: Floats, version: int, rows: Rows) -> int:
-        """Step everywhere with `actions` in [-1, 1]; fills `rows`, returns how many are complete."""
-        out = self._outcome
-        newest = self._steps % self._n_step
-        past = self._past
-        past["obs"][newest] = out.obs
-        past["action"][newest] = actions
-        past["version"][newest] = version
-        self._stepper.step(env_actions, out)
-        past["next_obs"][newest] = out.next_obs
-        past["reward"][newest] = out.reward
-        past["terminated"][newest] = out.terminated
-        past["ended"][newest] = out.terminated | out.truncated
-        past["valid"][newest] = out.valid
-        self._count_episodes(out, past["ended"][newest])
-        self._steps += 1
-        return self._emit(rows) if self._steps >= self._n_step else 0
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._stepper.close()
-
-    def _emit(self, rows: Rows) -> int:
-        """The transitions that began n - 1 steps ago."""
-        past, num = self._past, self.num_envs
-        first = self._steps % self._n_step
-        rows = rows[:num]
-        rows["obs"] = past["obs"][first].reshape(rows["obs"].shape)
-        rows["action"] = past["action"][first].reshape(rows["action"].shape)
-        rows["version"] = past["version"][first]
-        total = np.zeros(num, np.float32)
-        discount = np.ones(num, np.float32)
-        next_obs = past["next_obs"][first].copy() if self._n_step > 1 else past["next_obs"][first]
-        going = past["valid"][first].copy()
-        for k in range(self._n_step):
-            step = (first + k) % self._n_step
-            going &= past["valid"][step]
-            total += np.where(going, discount * past["reward"][step], 0)
-            if k:
-                next_obs[going] = past["next_obs"][step][going]
-            discount[going] *= self._gamma * ~past["terminated"][step][going]
-            going &= ~past["ended"][step]
-        rows["reward"] = total
-        rows["discount"] = discount
-        rows["next_obs"] = next_obs.reshape(rows["next_obs"].shape)
-        valid = past["valid"][first]
-        if valid.all():
-            return num
-        kept = int(valid.sum())
-        rows[:kept] = rows[valid]
-        return kept
-
-    def _count_episodes(self, out: Outcome, ended: NDArray[np.bool_]) -> None:
-        real = out.valid
-        if real.all():
-            self._returns += out.reward
-            self._lengths += 1
-        else:
-            self._returns[real] += out.reward[real]
-            self._lengths[real] += 1
-            broken = ~np.isfinite(out.reward) | ~np.isfinite(out.next_obs).all(1)
-            self.num_rejected += int(broken.sum())
-            self._returns[broken] = 0.0
-            self._lengths[broken] = 0
-        if ended.any():
-            for i in np.flatnonzero(ended & real):
-                self.finished.append((float(self._returns[i]), int(self._lengths[i])))
-                self._returns[i], self._lengths[i] = 0.0, 0
-
-
-def make_group(
-    target: EnvTarget, spec: EnvSpec, num_envs: int, gamma: float = 1.0, n_step: int = 1
-) -> EnvGroup:
-    """`num_envs` environments of `target` as one group."""
-    return EnvGroup(make_stepper(target, num_envs), spec, gamma, n_step)
 
 
 def play_episodes(

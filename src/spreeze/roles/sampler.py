@@ -11,13 +11,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from spreeze.config import settled
-from spreeze.envs.stepping import make_group
+from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy
 from spreeze.roles.base import Context, allowed_steps
 
 HOLD_S = 0.005
 LOG_EVERY_S = 2.0
 FIRST_UPDATES = 32
+FETCH_EVERY_S = 0.01
+"""A GPU publishes hundreds of policies a second; to copy each of them would cost samplers dearly."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -34,11 +36,15 @@ def run(ctx: Context) -> Iterator[None]:
     spare = policy.vector.copy()
     lane = ctx.experience.writer(ctx.job.index)
     random_steps = -(-config.sampler.random_steps // num_samplers)
-    learner, active = config.learner, ctx.control.supervisor
+    learner, active, all_steps = (
+        config.learner,
+        ctx.control.supervisor,
+        ctx.control.samplers["env_steps"],
+    )
     fewest, _ = settled(learner.ratio_bounds)
     first_share = allowed_steps(settled(learner.warmup_rows), FIRST_UPDATES, fewest)
     returns: deque[tuple[float, int]] = deque(maxlen=100)
-    logged_s = ctx.now()
+    logged_s, fetch_s = ctx.now(), 0.0
     version = 0
     env_steps = int(words["env_steps"])  # a restarted sampler goes on counting
     try:
@@ -46,14 +52,16 @@ def run(ctx: Context) -> Iterator[None]:
         while True:
             # Before the learner is up it has allowed nothing yet; then the first share is enough.
             allowed = ctx.control.learner["allowed_steps"] or first_share
-            if ctx.control.env_steps > allowed or ctx.job.index >= active["active_samplers"]:
+            if all_steps.sum() > allowed or ctx.job.index >= active["active_samplers"]:
                 ctx.wait(HOLD_S)
                 yield
                 continue
-            if (stamp := ctx.weights.fetch(spare, version)) is not None:
-                policy.vector[:] = spare
-                version = stamp.version
-                words["version"] = version
+            if ctx.now() >= fetch_s:
+                fetch_s = ctx.now() + FETCH_EVERY_S
+                if (stamp := ctx.weights.fetch(spare, version)) is not None:
+                    policy.vector[:] = spare
+                    version = stamp.version
+                    words["version"] = version
             # Random until there is a policy: nobody waits for the first weights.
             explore_randomly = version == 0 or env_steps < random_steps
             actions = (

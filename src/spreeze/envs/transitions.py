@@ -1,0 +1,171 @@
+"""Transitions: what environments gave, as rows that are complete.
+
+A transition that leaves here is finished: its `next_obs` is the true one, its `discount` says how
+much the future counts (0 only after a true termination), and the fake step of an auto-reset never
+becomes one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.envs.stepping import Outcome, Stepper, make_stepper
+from spreeze.envs.targets import EnvTarget
+from spreeze.spec import EnvSpec, Floats, Rows, as_matrix, transition_layout
+
+
+class EnvGroup:
+    """Environments stepped together whose steps come out as finished transitions."""
+
+    def __init__(self, stepper: Stepper, spec: EnvSpec, gamma: float, n_step: int) -> None:
+        """Drive `stepper` and fold `n_step` rewards into each transition."""
+        self._stepper = stepper
+        self.num_envs = stepper.num_envs
+        self._outcome = Outcome(self.num_envs, spec.obs_size)
+        self._gamma = np.float32(gamma)
+        self._columns = transition_layout(spec).columns()
+        self._window = Window(self.num_envs, spec, gamma, n_step) if n_step > 1 else None
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        self.finished: list[tuple[float, int]] = []
+        """Return and length of each episode that ended; the caller empties it."""
+        self.num_rejected = 0
+        """Steps with numbers that are not finite; they were not stored and their episodes were cut."""
+
+    @property
+    def obs(self) -> Floats:
+        """What to act on, one line per environment; overwritten by the next step."""
+        return self._outcome.obs
+
+    def reset(self, seed: int) -> None:
+        """Begin an episode everywhere."""
+        self._stepper.reset_into(seed, self._outcome)
+
+    def step(self, actions: Floats, env_actions: Floats, version: int, rows: Rows) -> int:
+        """Step everywhere with `actions` in [-1, 1]; fills `rows`, returns how many are complete."""
+        out = self._outcome
+        if self._window is not None:
+            self._window.begin(out.obs, actions, version)
+            self._stepper.step(env_actions, out)
+            self._count(out)
+            return self._window.end(out, rows)
+        columns = self._columns
+        matrix = as_matrix(rows[: self.num_envs])
+        matrix[:, columns["obs"]] = out.obs
+        matrix[:, columns["action"]] = actions
+        self._stepper.step(env_actions, out)
+        matrix[:, columns["next_obs"]] = out.next_obs
+        matrix[:, columns["reward"].start] = out.reward
+        matrix[:, columns["discount"].start] = self._gamma
+        rows["version"][: self.num_envs] = version
+        self._count(out)
+        if not out.eventful:
+            return self.num_envs
+        matrix[out.terminated, columns["discount"].start] = 0
+        return _keep(rows[: self.num_envs], out.valid)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._stepper.close()
+
+    def _count(self, out: Outcome) -> None:
+        """Returns and lengths of episodes."""
+        if not out.eventful:
+            self._returns += out.reward
+            self._lengths += 1
+            return
+        real, ended = out.valid, out.terminated | out.truncated
+        self._returns[real] += out.reward[real]
+        self._lengths[real] += 1
+        broken = ~np.isfinite(out.reward) | ~np.isfinite(out.next_obs).all(1)
+        self.num_rejected += int(broken.sum())
+        self._returns[broken] = 0.0
+        self._lengths[broken] = 0
+        for i in np.flatnonzero(ended & real):
+            self.finished.append((float(self._returns[i]), int(self._lengths[i])))
+            self._returns[i], self._lengths[i] = 0.0, 0
+
+
+class Window:
+    """The last n steps of each environment, folded into transitions of n steps.
+
+    Every step is emitted exactly once, n - 1 steps later, with a window that stops where its episode
+    ended; so a step of N environments gives N rows, less the fake ones.
+    """
+
+    def __init__(self, num_envs: int, spec: EnvSpec, gamma: float, n_step: int) -> None:
+        """Room for n steps."""
+        self._gamma = gamma
+        self._n_step = n_step
+        shape = (n_step, num_envs)
+        self._past = {
+            "obs": np.zeros((*shape, spec.obs_size), np.float32),
+            "action": np.zeros((*shape, spec.action_size), np.float32),
+            "next_obs": np.zeros((*shape, spec.obs_size), np.float32),
+            "reward": np.zeros(shape, np.float32),
+            "terminated": np.zeros(shape, np.bool_),
+            "ended": np.zeros(shape, np.bool_),
+            "valid": np.zeros(shape, np.bool_),
+            "version": np.zeros(shape, np.uint32),
+        }
+        self._steps = 0
+
+    def begin(self, obs: Floats, actions: Floats, version: int) -> None:
+        """Note what a step starts from."""
+        newest = self._steps % self._n_step
+        self._past["obs"][newest] = obs
+        self._past["action"][newest] = actions
+        self._past["version"][newest] = version
+
+    def end(self, out: Outcome, rows: Rows) -> int:
+        """Note what it gave; fills `rows` with the transitions that are complete now."""
+        past, newest = self._past, self._steps % self._n_step
+        past["next_obs"][newest] = out.next_obs
+        past["reward"][newest] = out.reward
+        past["terminated"][newest] = out.terminated
+        past["ended"][newest] = out.terminated | out.truncated
+        past["valid"][newest] = out.valid
+        self._steps += 1
+        return self._emit(rows) if self._steps >= self._n_step else 0
+
+    def _emit(self, rows: Rows) -> int:
+        """The transitions that began n - 1 steps ago."""
+        past, num = self._past, self._past["reward"].shape[1]
+        first = self._steps % self._n_step
+        rows = rows[:num]
+        rows["obs"] = past["obs"][first].reshape(rows["obs"].shape)
+        rows["action"] = past["action"][first].reshape(rows["action"].shape)
+        rows["version"] = past["version"][first]
+        total = np.zeros(num, np.float32)
+        discount = np.ones(num, np.float32)
+        next_obs = past["next_obs"][first].copy()
+        going = past["valid"][first].copy()
+        for k in range(self._n_step):
+            step = (first + k) % self._n_step
+            going &= past["valid"][step]
+            total += np.where(going, discount * past["reward"][step], 0)
+            if k:
+                next_obs[going] = past["next_obs"][step][going]
+            discount[going] *= self._gamma * ~past["terminated"][step][going]
+            going &= ~past["ended"][step]
+        rows["reward"] = total
+        rows["discount"] = discount
+        rows["next_obs"] = next_obs.reshape(rows["next_obs"].shape)
+        return _keep(rows, past["valid"][first])
+
+
+def _keep(rows: Rows, valid: NDArray[np.bool_]) -> int:
+    """Move the valid rows to the front; returns how many there are."""
+    if valid.all():
+        return len(rows)
+    kept = int(valid.sum())
+    rows[:kept] = rows[valid]
+    return kept
+
+
+def make_group(
+    target: EnvTarget, spec: EnvSpec, num_envs: int, gamma: float = 1.0, n_step: int = 1
+) -> EnvGroup:
+    """`num_envs` environments of `target` as one group."""
+    return EnvGroup(make_stepper(target, num_envs), spec, gamma, n_step)
