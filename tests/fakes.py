@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -52,6 +52,22 @@ class ReachEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self.obs, -float((action[0] - self.obs[0] / 2) ** 2), True, False, {}
+
+
+class Recorded(ReachEnv):
+    """Notes its rewards, and so what was done, by the seed that its life began with."""
+
+    seen: ClassVar[dict[int, list[float]]] = {}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.way = self.seen[seed] = []
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        result = super().step(action)
+        self.way.append(result[1])
+        return result
 
 
 class FaultEnv(CountEnv):

@@ -85,9 +85,7 @@ class Policy:
 
     def _make_room(self, batch: int) -> None:
         self._batch = batch
-        self._room = [
-            np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers
-        ]
+        self._room = [np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers]
         self._block, self._drawn = self._block[:0], 0
 
     def act_randomly(self, num: int) -> Floats:

@@ -38,6 +38,8 @@ class EnvSpec:
     max_episode_steps: int | None = None
     vector_envs: int | None = None
     """How many environments the user's own vector environment has; None for a plain one."""
+    step_us: float | None = None
+    """Microseconds of one step when it was tried out."""
 
     @property
     def obs_size(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from spreeze.config import Config, config_with, knob, settled
@@ -13,6 +14,8 @@ from spreeze.spec import EnvSpec, transition_layout
 SMALL_TASK = 8
 """Numbers in observation and action together, up to which a small network is enough."""
 FEW_CORES = 4
+ENVS_BY_STEP_US = {150.0: 32, 400.0: 16, math.inf: 8}
+"""Environments per sampler, by the time of one step up to which they are right."""
 MANY_ROWS = 1_000_000
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
 """Of the free memory: what a run takes of the GPU's at most; what it page-locks of the host's."""
@@ -77,10 +80,11 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     spare = 2 if cores > FEW_CORES else 1
     reason = f"{cores} cores, {spare} left to learner and evaluator"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
-    num_envs = spec.vector_envs
-    reason = "one forward pass serves them all" if num_envs is None else "the vector environment's"
-    chosen = filler.fill("sampler.envs_per_process", num_envs or 8, reason)
-    if num_envs is not None and chosen != num_envs:
+    num_envs, reason = spec.vector_envs, "the vector environment's"
+    if num_envs is None:
+        num_envs, reason = _envs_per_process(spec)
+    chosen = filler.fill("sampler.envs_per_process", num_envs, reason)
+    if spec.vector_envs is not None and chosen != num_envs:
         raise UsageError(
             [
                 f"--sampler.envs-per-process {chosen}: the vector environment {spec.id} has {num_envs}."
@@ -88,6 +92,14 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         )
     share = 1.0 if cores > FEW_CORES else 0.1
     filler.fill("evaluator.share", share, f"{cores} cores")
+
+
+def _envs_per_process(spec: EnvSpec) -> tuple[int, str]:
+    """The faster an environment, the more of them must share a forward pass to hide it."""
+    if spec.step_us is None:
+        return 8, "one forward pass serves them all"
+    num = next(num for limit, num in ENVS_BY_STEP_US.items() if spec.step_us < limit)
+    return num, f"{spec.step_us:.0f} us a step; one forward pass serves them all"
 
 
 def _size(filler: Filler, spec: EnvSpec) -> None:

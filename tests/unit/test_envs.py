@@ -14,7 +14,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import Autoreset
 
 import fakes
-from spreeze.envs.stepping import LoopStepper, VectorStepper, make_stepper, play_episodes
+from spreeze.envs.stepping import (
+    LoopStepper,
+    Outcome,
+    VectorStepper,
+    make_stepper,
+    play_episodes,
+)
 from spreeze.envs.targets import inspect_env, make_env, portable
 from spreeze.envs.transitions import EnvGroup
 from spreeze.errors import UsageError
@@ -238,3 +244,45 @@ def test_evaluation_plays_whole_episodes_once_each(mode: Any) -> None:
         episode = round((total / length - (length + 1) / 2) / 100)
         assert episode // 1000 == i
         assert total == 100 * episode * length + length * (length + 1) / 2
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_stepping_past_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
+    """Time limits hold, and what a user put around the environment is stepped through."""
+
+    def make() -> gym.Env[Any, Any]:
+        env: Any = gym.make("Pendulum-v1", disable_env_checker=True)
+        return gym.wrappers.TransformReward(env, lambda r: r + 100) if wrapped else env
+
+    stepper, plain = LoopStepper([make()]), make()
+    past_wrappers = stepper._steps[0].__self__ is stepper.envs[0].unwrapped
+    assert past_wrappers is not wrapped
+    out = Outcome(1, 3)
+    stepper.reset_into(3, out)
+    expected, _ = plain.reset(seed=3)
+    rng = np.random.default_rng(0)
+    for i in range(450):
+        np.testing.assert_array_equal(out.obs[0], expected)
+        action = rng.uniform(-2, 2, (1, 1)).astype(np.float32)
+        stepper.step(action, out)
+        expected, reward, terminated, truncated, _ = plain.step(action[0])
+        np.testing.assert_array_equal(out.next_obs[0], expected)
+        assert out.reward[0] == np.float32(reward)
+        assert (out.terminated[0], out.truncated[0]) == (terminated, truncated)
+        assert truncated == (i % 200 == 199)
+        assert out.eventful == truncated
+        if truncated:
+            expected, _ = plain.reset()
+
+
+def test_an_episode_cut_for_bad_numbers_begins_its_time_limit_anew() -> None:
+    env = gym.wrappers.TimeLimit(fakes.FaultEnv("nan", at=3), 5)
+    stepper, out = LoopStepper([env]), Outcome(1, 3)
+    stepper.reset_into(0, out)
+    cut = []
+    for _ in range(12):
+        stepper.step(np.zeros((1, 1), np.float32), out)
+        cut.append((bool(out.valid[0]), bool(out.truncated[0])))
+    first = cut.index((False, False))
+    after = [truncated for _, truncated in cut[first + 1 :]]
+    assert after.index(True) == 4, cut

@@ -18,7 +18,26 @@ from spreeze.errors import UsageError
 from spreeze.placement import cpu_name, look_around
 from spreeze.screen import short
 
-KINDS = {"learner": "updates per second, against plain modules and optimisers"}
+KINDS = {
+    "sampling": "env steps per second, against the bare simulator in the same processes",
+    "learner": "updates per second, against plain modules and optimisers",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingArguments:
+    """Env steps per second of samplers alone, with a policy of two layers of 256."""
+
+    env: tyro.conf.Positional[str]
+    """Gymnasium id, module:Id, or package.module:EnvClass."""
+    processes: int | None = None
+    """Samplers. Default: one per core."""
+    envs_per_process: int | None = None
+    """Environments per sampler. Default: as in a run."""
+    seconds: float = 12.0
+    """Time to measure."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +68,57 @@ def main(arguments: list[str], _started_s: float) -> int:
     if kind in ("-h", "--help"):
         print("Benchmarks, each against its reference in the same run:\n")
         for name, what in KINDS.items():
-            print(f"  spreeze bench {name:8} {what}")
+            print(f"  spreeze bench {name:9} {what}")
         return 0
     if kind not in KINDS:
         raise UsageError([f"there is no benchmark {kind!r}; there are {', '.join(KINDS)}."])
-    return _learner(arguments[1:])
+    return {"sampling": _sampling, "learner": _learner}[kind](arguments[1:])
+
+
+def _sampling(arguments: list[str]) -> int:
+    args = tyro.cli(SamplingArguments, args=arguments, prog="spreeze bench sampling")
+    from spreeze.backends.local import Processes
+    from spreeze.bench.sampling import measure
+    from spreeze.config import config_with, default_config
+    from spreeze.envs.targets import portable
+    from spreeze.plan import describe_env, make_plan
+
+    machine = look_around()
+    knobs: dict[str, Any] = {
+        "device": "cpu",
+        "algo.hidden": (256, 256),
+        "replay.capacity": 1000,
+        "sampler.random_steps": 0,
+        "sampler.processes": args.processes or machine.cores,
+        "sampler.envs_per_process": args.envs_per_process or "auto",
+    }
+    config = config_with(default_config(env=args.env), knobs)
+    began = time.monotonic()
+    processes = Processes()
+    try:
+        plan = make_plan(config, describe_env(args.env, config, processes, []), machine)
+        num = plan.config.sampler.processes
+        print(f"{args.env}: {num} samplers, {args.seconds:.0f} s ...", file=sys.stderr)
+        result = measure(plan, portable(args.env), processes, args.seconds)
+    finally:
+        processes.close()
+    facts = {
+        "command": ["spreeze", "bench", "sampling", *_without_json(arguments)],
+        "machine": machine_facts(),
+        "seconds": round(time.monotonic() - began, 1),
+        **result,
+    }
+    if args.json is not None:
+        write_json(facts, args.json)
+    if args.json != "-":
+        parts = ", ".join(f"{name} {value:.1f}" for name, value in result["us_per_step"].items())
+        print(
+            f"{short(result['sample_hz'])} env steps/s, {100 * result['share_of_raw']:.1f} % of the bare "
+            f"simulator's {short(result['raw_hz'])}\n"
+            f"microseconds per step: {parts}\n"
+            f"largest sampler: {result['sampler_pss_mb']:.0f} MB"
+        )
+    return 0
 
 
 def _learner(arguments: list[str]) -> int:

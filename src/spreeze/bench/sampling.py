@@ -1,0 +1,265 @@
+"""How fast samplers are: against the bare simulator in the same processes, turn by turn.
+
+The reference steps the same environments from the same seeds with the very actions that the sampler
+took, and does nothing else. So both sides simulate the same, and the rest is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from spreeze.backends.local import CallFailed, Child, Processes
+from spreeze.config import settled
+from spreeze.envs.targets import EnvTarget, make_env
+from spreeze.envs.transitions import make_group
+from spreeze.plan import Plan
+from spreeze.policy import Policy
+from spreeze.roles.base import NO_LIMIT, Context, Job, join, start
+from spreeze.wires.arena import Arena
+from spreeze.wires.control import Control
+from spreeze.wires.weights import Weights
+
+TURNS = 4
+SETUP_LIMIT_S = 60.0
+PARTS_ROUNDS = 200
+
+
+@dataclass
+class Clock:
+    """Seconds of work, and what was done in them."""
+
+    steps: int = 0
+    seconds: float = 0.0
+
+    @property
+    def hz(self) -> float:
+        """Steps per second."""
+        return self.steps / max(self.seconds, 1e-9)
+
+
+def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) -> dict[str, Any]:
+    """Env steps per second of all samplers of a plan together, and of the bare simulators."""
+    config = plan.config
+    num, envs = settled(config.sampler.processes), settled(config.sampler.envs_per_process)
+    turn_s = seconds / (2 * TURNS + 2)
+    with TemporaryDirectory() as folder:
+        arena = Arena.create(plan.blocks)
+        try:
+            control, weights = Control(arena), Weights(arena)
+            control.supervisor["active_samplers"] = num
+            control.learner["allowed_steps"] = NO_LIMIT
+            # Small weights: actions as an untrained policy takes them, noise and all.
+            rng = np.random.default_rng(0)
+            weights.publish(rng.normal(0, 0.05, weights.size).astype(np.float32), 0, 0)
+            (Path(folder) / "metrics").mkdir()
+            children = []
+            for index in range(num):
+                job = Job("sampler", index, config, plan.spec, env, Path(folder), time.monotonic())
+                payload = cloudpickle.dumps((job, arena.blocks, turn_s))
+                with (Path(folder) / f"{job.name}.log").open("ab") as log:  # environments talk
+                    function, fds = "spreeze.bench.sampling:work", (arena.fd,)
+                    children.append(processes.start(job.name, function, payload, log.fileno(), fds))
+            results = _finish(processes, children, control, seconds)
+        finally:
+            arena.close()
+    full, raw = (np.array([result[kind] for result in results]) for kind in ("full", "raw"))
+    parts = {
+        name: median(result["parts"][name] for result in results) for name in results[0]["parts"]
+    }
+    full_hz, raw_hz = (float(np.median(side.sum(0))) for side in (full, raw))
+    return {
+        "env": plan.spec.id,
+        "processes": num,
+        "envs_per_process": envs,
+        "sample_hz": full_hz,
+        "raw_hz": raw_hz,
+        "share_of_raw": float(np.median(full.sum(0) / raw.sum(0))),
+        "us_per_step": {name: round(value, 2) for name, value in parts.items()},
+        "sampler_pss_mb": round(max(result["pss_mb"] for result in results), 1),
+    }
+
+
+def _finish(
+    processes: Processes, children: list[Child], control: Control, seconds: float
+) -> list[dict[str, Any]]:
+    """Let all begin at the same time, and collect what they measured."""
+    deadline = time.monotonic() + SETUP_LIMIT_S
+    while not all(control.samplers["beats"]):
+        processes.poll(0.05)
+        failed = [child for child in children if child.exit_code is not None]
+        if failed or time.monotonic() > deadline:
+            raise CallFailed(failed[0].report.decode() if failed else "samplers did not get ready")
+    control.supervisor["stop"] = 1  # here: begin
+    processes.wait(children, 3 * seconds + SETUP_LIMIT_S)
+    if bad := [child for child in children if child.exit_code != 0]:
+        raise CallFailed(bad[0].report.decode())
+    return [cloudpickle.loads(child.report) for child in children]
+
+
+def work(payload: bytes, report_fd: int, arena_fd: int) -> int:
+    """The main function of a measured process: sampler and bare simulator in turns."""
+    job, blocks, turn_s = cloudpickle.loads(payload)
+    ctx = join(job, Arena(arena_fd, blocks), lambda: time.monotonic() - job.started_s, time.sleep)
+    bench = SamplerBench(ctx)
+    bench.full(turn_s, Clock())  # the actions that the reference takes, too
+    bench.prepare_reference()
+    ctx.words["beats"] = 1
+    while not ctx.control.stopping:
+        time.sleep(0.001)
+    began = time.monotonic()
+    rates: dict[str, list[float]] = {"full": [], "raw": []}
+    for turn in range(2 * TURNS):
+        kind, side = ("full", bench.full) if turn % 2 == 0 else ("raw", bench.raw)
+        clock = Clock()
+        side(turn_s * 0.9, clock)
+        rates[kind].append(clock.hz)
+        time.sleep(max(0.0, began + (turn + 1) * turn_s - time.monotonic()))
+    result = {**rates, "parts": bench.parts(1e6 / median(rates["full"])), "pss_mb": bench.pss_mb}
+    os.write(report_fd, cloudpickle.dumps(result))
+    return 0
+
+
+class SamplerBench:
+    """One sampler, and the bare simulator that takes the same actions."""
+
+    def __init__(self, ctx: Context) -> None:
+        """A sampler as in a run, but for the learner."""
+        self._ctx = ctx
+        self._num_envs = settled(ctx.config.sampler.envs_per_process)
+        self._lane: NDArray[np.void] = ctx.experience._rows[ctx.job.index]
+        self._rounds = len(self._lane) // self._num_envs - 1
+        self._actions: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._reference: Callable[[Clock, float], None] = lambda *_: None
+        self.pss_mb = 0.0
+        """Memory of the sampler before anything else came into its process."""
+
+    def full(self, seconds: float, clock: Clock) -> None:
+        """The real role, from its very first step on."""
+        words = self._ctx.words
+        words["env_steps"] = 0
+        self._ctx.experience._words[self._ctx.job.index] = 0
+        role = start(self._ctx)
+        next(role)
+        steps, began = int(words["env_steps"]), time.perf_counter()
+        for _ in range(self._rounds):
+            next(role)
+            if time.perf_counter() - began > seconds:
+                break
+        clock.seconds += time.perf_counter() - began
+        clock.steps += int(words["env_steps"]) - steps
+        self.pss_mb = self.pss_mb or _pss_mb()
+        role.close()  # type: ignore[attr-defined]
+
+    def raw(self, seconds: float, clock: Clock) -> None:
+        """The same environments with the same actions, and nothing else."""
+        while clock.seconds < seconds:
+            self._reference(clock, seconds)
+
+    def prepare_reference(self) -> None:
+        """Take over the actions of the sampler's turn."""
+        ctx, num = self._ctx, self._num_envs
+        rounds = int(ctx.words["env_steps"]) // num
+        policy = Policy(ctx.spec, settled(ctx.config.hyper.hidden))
+        taken = self._lane["action"][: rounds * num].reshape(rounds, num, -1)
+        actions = np.stack([policy.scale(row) for row in taken])
+        seed = ctx.seed(2)[0] % 2**31
+        first: Any = make_env(ctx.job.env)
+        if isinstance(first, VectorEnv):
+            self._reference = _vector_reference(first, actions, seed)
+        else:
+            envs = [first, *(make_env(ctx.job.env) for _ in range(num - 1))]
+            self._reference = _loop_reference(envs, actions, seed)
+
+    def parts(self, us_per_step: float) -> dict[str, float]:
+        """Microseconds of one env step that go to each part of it."""
+        ctx, num = self._ctx, self._num_envs
+        hyper = ctx.config.hyper
+        group = make_group(ctx.job.env, ctx.spec, num, hyper.gamma, hyper.n_step)
+        policy = Policy(ctx.spec, settled(hyper.hidden))
+        ctx.weights.fetch(policy.vector, 0)
+        lane, spent = (
+            ctx.experience.writer(ctx.job.index),
+            dict.fromkeys(("simulate", "act", "step"), 0.0),
+        )
+        stepper: Any = group._stepper
+        bare = stepper.step
+
+        def timed(*arguments: Any) -> None:
+            began = time.perf_counter()
+            bare(*arguments)
+            spent["simulate"] += time.perf_counter() - began
+
+        stepper.step = timed
+        group.reset(0)
+        for _ in range(PARTS_ROUNDS):
+            began = time.perf_counter()
+            actions = policy.act(group.obs, True)
+            env_actions = policy.scale(actions)
+            acted = time.perf_counter()
+            lane.commit(group.step(actions, env_actions, 1, lane.reserve()))
+            spent["act"] += acted - began
+            spent["step"] += time.perf_counter() - acted
+        group.close()
+        us = {name: 1e6 * value / (PARTS_ROUNDS * num) for name, value in spent.items()}
+        write = us.pop("step") - us["simulate"]
+        return {**us, "write": write, "rest": us_per_step - sum(us.values()) - write}
+
+
+def _loop_reference(
+    envs: list[Any], actions: NDArray[np.float32], seed: int
+) -> Callable[[Clock, float], None]:
+    """Plain environments as `gymnasium.make` gives them, one after the other."""
+    steps = [env.step for env in envs]
+
+    def play(clock: Clock, seconds: float) -> None:
+        for i, env in enumerate(envs):
+            env.reset(seed=seed + i)
+        began, limit = time.perf_counter(), seconds - clock.seconds
+        for row in actions:
+            for i, step in enumerate(steps):
+                _, _, terminated, truncated, _ = step(row[i])
+                if terminated or truncated:
+                    envs[i].reset()
+            clock.steps += len(envs)
+            if time.perf_counter() - began > limit:
+                break
+        clock.seconds += time.perf_counter() - began
+
+    return play
+
+
+def _vector_reference(
+    env: VectorEnv[Any, Any, Any], actions: NDArray[np.float32], seed: int
+) -> Callable[[Clock, float], None]:
+    """The vector environment as it is."""
+
+    def play(clock: Clock, seconds: float) -> None:
+        env.reset(seed=seed)
+        began, limit = time.perf_counter(), seconds - clock.seconds
+        for row in actions:
+            env.step(row)
+            clock.steps += env.num_envs
+            if time.perf_counter() - began > limit:
+                break
+        clock.seconds += time.perf_counter() - began
+
+    return play
+
+
+def _pss_mb() -> float:
+    """Memory of this process, shared pages by share."""
+    import psutil
+
+    return float(psutil.Process().memory_full_info().pss) / 2**20

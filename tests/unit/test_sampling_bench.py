@@ -1,0 +1,76 @@
+"""`spreeze bench sampling`: its reference does what the sampler did."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fakes
+from spreeze.bench.sampling import Clock, SamplerBench
+from spreeze.commands.bench import main
+from spreeze.config import config_with, default_config
+from spreeze.envs.targets import inspect_env
+from spreeze.placement import look_around
+from spreeze.plan import make_plan
+from spreeze.roles.base import NO_LIMIT, Job, join
+from spreeze.wires.arena import Arena
+from spreeze.wires.control import Control
+from spreeze.wires.weights import Weights
+
+
+def test_the_bare_simulator_takes_the_same_way(tmp_path: Path) -> None:
+    target: Any = fakes.Recorded
+    fakes.Recorded.seen.clear()
+    spec = inspect_env(target, "Recorded")
+    knobs = {
+        "device": "cpu",
+        "sampler.random_steps": 0,
+        "sampler.processes": 1,
+        "algo.hidden": (8,),
+    }
+    knobs |= {"sampler.envs_per_process": 3}
+    plan = make_plan(config_with(default_config(env="Recorded"), knobs), spec, look_around())
+    arena = Arena.create(plan.blocks)
+    try:
+        Control(arena).supervisor["active_samplers"] = 1
+        Control(arena).learner["allowed_steps"] = NO_LIMIT
+        weights = Weights(arena)
+        weights.publish(np.full(weights.size, 0.1, np.float32), 0, 0)
+        (tmp_path / "metrics").mkdir()
+        job = Job("sampler", 0, plan.config, spec, target, tmp_path, time.monotonic())
+        ctx = join(job, arena, time.monotonic, time.sleep)
+        bench = SamplerBench(ctx)
+        fakes.Recorded.seen.clear()
+        bench.full(0.2, Clock())
+        sampler = dict(fakes.Recorded.seen)
+        bench.prepare_reference()
+        fakes.Recorded.seen.clear()
+        clock = Clock()
+        bench.raw(1e-6, clock)
+        assert clock.steps >= 3
+        assert fakes.Recorded.seen
+        for seed, steps in fakes.Recorded.seen.items():
+            np.testing.assert_allclose(steps, sampler[seed][: len(steps)], rtol=1e-6)
+        ctx.recorder.close()
+    finally:
+        del ctx, bench
+        arena.close()
+
+
+def test_the_command_reports_rates_parts_and_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.json"
+    arguments = ["--processes", "1", "--seconds", "1", "--json", str(file)]
+    assert main(["sampling", "Pendulum-v1", *arguments], 0.0) == 0
+    facts = json.loads(file.read_text())
+    assert 0 < facts["share_of_raw"] < 1.5
+    assert facts["sample_hz"] > 1000
+    assert set(facts["us_per_step"]) == {"simulate", "act", "write", "rest"}
+    assert 0 < facts["sampler_pss_mb"] < 80
+    assert "of the bare simulator" in capsys.readouterr().out
