@@ -422,3 +422,16 @@ def test_what_an_environment_does_when_it_is_closed_is_only_noted(runs: str) -> 
         p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "987654"]
     ]
     assert not [p for p in programs if p.status() != psutil.STATUS_ZOMBIE], "it went with the run"
+
+
+def test_the_pipeline_is_measured_against_its_parts(tmp_path: Path) -> None:
+    from spreeze.commands.bench import main
+
+    file = tmp_path / "out.json"
+    arguments = ["Pendulum-v1", "--seconds", "1.5", "--device", "cpu", "--json", str(file)]
+    assert main(["pipeline", *arguments], 0.0) == 0
+    facts = json.loads(file.read_text())
+    for name in ("sample", "update"):
+        assert facts[f"{name}_hz"] > 0
+        ratio = facts[f"{name}_hz"] / facts[f"{name}_alone_hz"]
+        assert facts[f"{name}_ratio"] == pytest.approx(ratio)

@@ -48,10 +48,10 @@ def test_the_bare_simulator_takes_the_same_way(tmp_path: Path) -> None:
         fakes.Recorded.seen.clear()
         bench.full(0.2, Clock())
         sampler = dict(fakes.Recorded.seen)
-        bench.prepare_reference()
+        bench.prepare_references()
         fakes.Recorded.seen.clear()
         clock = Clock()
-        bench.raw(1e-6, clock)
+        bench.turn("raw", 1e-6, clock)
         assert clock.steps >= 3
         assert fakes.Recorded.seen
         for seed, steps in fakes.Recorded.seen.items():
@@ -69,7 +69,7 @@ def test_the_command_reports_rates_parts_and_memory(
     arguments = ["--processes", "1", "--seconds", "1", "--json", str(file)]
     assert main(["sampling", "Pendulum-v1", *arguments], 0.0) == 0
     facts = json.loads(file.read_text())
-    assert 0 < facts["share_of_raw"] < 1.5
+    assert 0 < facts["ratio"] < 1.5
     assert facts["sample_hz"] > 1000
     assert set(facts["us_per_step"]) == {"simulate", "act", "write", "rest"}
     assert 0 < facts["sampler_pss_mb"] < 80

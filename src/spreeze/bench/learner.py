@@ -34,28 +34,13 @@ TURNS = 6
 MATMULS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
-def measure(
-    spec: EnvSpec,
-    algo: str,
-    batch_size: int,
-    device: str,
-    precision: str,
-    threads: int,
-    seconds: float,
-) -> dict[str, Any]:
-    """Updates per second of the fastest path and of the plain one, in turns."""
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(True)
-    set_precision(precision)
-    config = ALGORITHMS[algo].config(hidden=(256, 256))
-    algorithm = ALGORITHMS[algo].build(config, spec, plain_arithmetic(precision))
-    replay = _filled_replay(spec, torch.device(device))
-    state = init_state(algorithm, 0, replay.device)
-    chunk = CHUNK if device != "cpu" else 1
-    fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
-    recipe = Recipe(
+def usual_recipe(
+    spec: EnvSpec, algo: str, batch_size: int, device: str, precision: str, threads: int
+) -> Recipe:
+    """The update that is measured if nothing else is said: two layers of 256, a million transitions."""
+    return Recipe(
         algo=algo,
-        hyper=vars(config),
+        hyper=vars(ALGORITHMS[algo].config(hidden=(256, 256))),
         spec=spec.to_json(),
         capacity=CAPACITY,
         batch_size=batch_size,
@@ -63,6 +48,21 @@ def measure(
         precision=precision,
         threads=threads,
     )
+
+
+def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
+    """Updates per second of the fastest path and of the plain one, in turns."""
+    device, precision, batch_size = recipe.device, recipe.precision, recipe.batch_size
+    torch.set_num_threads(recipe.threads)
+    torch.set_flush_denormal(True)
+    set_precision(precision)
+    spec, entry = EnvSpec.from_json(recipe.spec), ALGORITHMS[recipe.algo]
+    config = entry.config(**recipe.hyper)
+    algorithm = entry.build(config, spec, plain_arithmetic(precision))
+    replay = _filled_replay(spec, torch.device(device), recipe.capacity)
+    state = init_state(algorithm, 0, replay.data.device)
+    chunk = CHUNK if device != "cpu" else 1
+    fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
     began = time.monotonic()
     if not recipe.path().exists():
         compile_step(recipe)
@@ -72,7 +72,9 @@ def measure(
         raise RuntimeError("the compiled update differs from the plain one")
     cost = Cost(fast, batch_size)
     fast.use(batch_size, step)
-    plain = PLAIN[algo](config, spec, algorithm, {k: v.clone() for k, v in state.items()}, RATES)
+    plain = PLAIN[recipe.algo](
+        config, spec, algorithm, {k: v.clone() for k, v in state.items()}, RATES
+    )
     columns = replay.layout.columns()
 
     def plain_update() -> None:
@@ -154,11 +156,12 @@ def _rate(function: Callable[[], Any], count: int, seconds: float, device: str) 
     return calls * count / (time.perf_counter() - began)
 
 
-def _filled_replay(spec: EnvSpec, device: torch.device) -> Replay:
+def _filled_replay(spec: EnvSpec, device: torch.device, capacity: int) -> Replay:
     layout = transition_layout(spec)
-    replay = Replay(layout, CAPACITY, device)
-    rows = np.zeros(ROWS, layout.dtype)
-    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(ROWS, layout.width))
+    replay = Replay(layout, capacity, device)
+    num_rows = min(ROWS, capacity)
+    rows = np.zeros(num_rows, layout.dtype)
+    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(num_rows, layout.width))
     rows["discount"] = 0.99
     replay.insert(rows)
     return replay

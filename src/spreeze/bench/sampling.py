@@ -32,6 +32,8 @@ from spreeze.wires.control import Control
 from spreeze.wires.weights import Weights
 
 TURNS = 4
+KINDS = ("full", "raw", "random")
+"""The sampler; the bare simulator with the same actions; the same with uniform ones."""
 SETUP_LIMIT_S = 60.0
 PARTS_ROUNDS = 200
 
@@ -53,7 +55,7 @@ def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) ->
     """Env steps per second of all samplers of a plan together, and of the bare simulators."""
     config = plan.config
     num, envs = settled(config.sampler.processes), settled(config.sampler.envs_per_process)
-    turn_s = seconds / (2 * TURNS + 2)
+    turn_s = seconds / (len(KINDS) * TURNS + 2)
     with TemporaryDirectory() as folder:
         arena = Arena.create(plan.blocks)
         try:
@@ -74,7 +76,7 @@ def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) ->
             results = _finish(processes, children, control, seconds)
         finally:
             arena.close()
-    full, raw = (np.array([result[kind] for result in results]) for kind in ("full", "raw"))
+    full, raw, random = (np.array([result[kind] for result in results]) for kind in KINDS)
     parts = {
         name: median(result["parts"][name] for result in results) for name in results[0]["parts"]
     }
@@ -85,7 +87,8 @@ def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) ->
         "envs_per_process": envs,
         "sample_hz": full_hz,
         "raw_hz": raw_hz,
-        "share_of_raw": float(np.median(full.sum(0) / raw.sum(0))),
+        "ratio": float(np.median(full.sum(0) / raw.sum(0))),
+        "raw_random_hz": float(np.median(random.sum(0))),
         "us_per_step": {name: round(value, 2) for name, value in parts.items()},
         "sampler_pss_mb": round(max(result["pss_mb"] for result in results), 1),
     }
@@ -114,16 +117,15 @@ def work(payload: bytes, report_fd: int, arena_fd: int) -> int:
     ctx = join(job, Arena(arena_fd, blocks), lambda: time.monotonic() - job.started_s, time.sleep)
     bench = SamplerBench(ctx)
     bench.full(turn_s, Clock())  # the actions that the reference takes, too
-    bench.prepare_reference()
+    bench.prepare_references()
     ctx.words["beats"] = 1
     while not ctx.control.stopping:
         time.sleep(0.001)
     began = time.monotonic()
-    rates: dict[str, list[float]] = {"full": [], "raw": []}
-    for turn in range(2 * TURNS):
-        kind, side = ("full", bench.full) if turn % 2 == 0 else ("raw", bench.raw)
-        clock = Clock()
-        side(turn_s * 0.9, clock)
+    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for turn in range(len(KINDS) * TURNS):
+        kind, clock = KINDS[turn % len(KINDS)], Clock()
+        bench.turn(kind, turn_s * 0.9, clock)
         rates[kind].append(clock.hz)
         time.sleep(max(0.0, began + (turn + 1) * turn_s - time.monotonic()))
     result = {**rates, "parts": bench.parts(1e6 / median(rates["full"])), "pss_mb": bench.pss_mb}
@@ -140,8 +142,7 @@ class SamplerBench:
         self._num_envs = settled(ctx.config.sampler.envs_per_process)
         self._lane: NDArray[np.void] = ctx.experience._rows[ctx.job.index]
         self._rounds = len(self._lane) // self._num_envs - 1
-        self._actions: NDArray[np.float32] = np.zeros(0, np.float32)
-        self._reference: Callable[[Clock, float], None] = lambda *_: None
+        self._references: dict[str, Callable[[Clock, float], None]] = {}
         self.pss_mb = 0.0
         """Memory of the sampler before anything else came into its process."""
 
@@ -162,25 +163,31 @@ class SamplerBench:
         self.pss_mb = self.pss_mb or _pss_mb()
         role.close()  # type: ignore[attr-defined]
 
-    def raw(self, seconds: float, clock: Clock) -> None:
-        """The same environments with the same actions, and nothing else."""
-        while clock.seconds < seconds:
-            self._reference(clock, seconds)
+    def turn(self, kind: str, seconds: float, clock: Clock) -> None:
+        """One turn of a kind; the simulators alone begin anew until the time is up."""
+        if kind == "full":
+            self.full(seconds, clock)
+        while clock.seconds < seconds and kind != "full":
+            self._references[kind](clock, seconds)
 
-    def prepare_reference(self) -> None:
-        """Take over the actions of the sampler's turn."""
+    def prepare_references(self) -> None:
+        """The same environments with the actions of the sampler's turn, and with uniform ones."""
         ctx, num = self._ctx, self._num_envs
         rounds = int(ctx.words["env_steps"]) // num
         policy = Policy(ctx.spec, settled(ctx.config.hyper.hidden))
         taken = self._lane["action"][: rounds * num].reshape(rounds, num, -1)
-        actions = np.stack([policy.scale(row) for row in taken])
+        uniform = np.random.default_rng(0).uniform(-1, 1, taken.shape).astype(np.float32)
         seed = ctx.seed(2)[0] % 2**31
         first: Any = make_env(ctx.job.env)
-        if isinstance(first, VectorEnv):
-            self._reference = _vector_reference(first, actions, seed)
-        else:
-            envs = [first, *(make_env(ctx.job.env) for _ in range(num - 1))]
-            self._reference = _loop_reference(envs, actions, seed)
+        vector = isinstance(first, VectorEnv)
+        envs = [] if vector else [first, *(make_env(ctx.job.env) for _ in range(num - 1))]
+        for kind, rows in (("raw", taken), ("random", uniform)):
+            actions = np.stack([policy.scale(row) for row in rows])
+            self._references[kind] = (
+                _vector_reference(first, actions, seed)
+                if vector
+                else _loop_reference(envs, actions, seed)
+            )
 
     def parts(self, us_per_step: float) -> dict[str, float]:
         """Microseconds of one env step that go to each part of it."""

@@ -21,7 +21,26 @@ from spreeze.screen import short
 KINDS = {
     "sampling": "env steps per second, against the bare simulator in the same processes",
     "learner": "updates per second, against plain modules and optimisers",
+    "pipeline": "both together in a real run, against each alone",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineArguments:
+    """Env steps and updates per second of a real run, against samplers alone and learner alone."""
+
+    env: tyro.conf.Positional[str]
+    """Gymnasium id, module:Id, or package.module:EnvClass."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:0."""
+    batch_size: int | None = None
+    """Transitions per update. Default: as in a run."""
+    processes: int | None = None
+    """Samplers. Default: as in a run."""
+    seconds: float = 12.0
+    """Time to measure each alone; the run takes twice as long."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +91,46 @@ def main(arguments: list[str], _started_s: float) -> int:
         return 0
     if kind not in KINDS:
         raise UsageError([f"there is no benchmark {kind!r}; there are {', '.join(KINDS)}."])
-    return {"sampling": _sampling, "learner": _learner}[kind](arguments[1:])
+    return {"sampling": _sampling, "learner": _learner, "pipeline": _pipeline}[kind](arguments[1:])
+
+
+def _pipeline(arguments: list[str]) -> int:
+    args = tyro.cli(PipelineArguments, args=arguments, prog="spreeze bench pipeline")
+    from spreeze.bench.pipeline import measure
+    from spreeze.config import config_with, default_config
+
+    knobs = {
+        "device": args.device,
+        "learner.batch_size": args.batch_size or "auto",
+        "sampler.processes": args.processes or "auto",
+    }
+    print(
+        f"{args.env}: samplers, learner, then both, {4 * args.seconds:.0f} s ...", file=sys.stderr
+    )
+    began = time.monotonic()
+    result = measure(config_with(default_config(env=args.env), knobs), args.seconds)
+    _hand_out("pipeline", arguments, args.json, began, result)
+    if args.json != "-":
+        for name, what in (("sample", "env steps"), ("update", "updates")):
+            print(
+                f"{short(result[f'{name}_hz'])} {what}/s together, "
+                f"{100 * result[f'{name}_ratio']:.0f} % of {short(result[f'{name}_alone_hz'])} alone"
+            )
+    return 0
+
+
+def _hand_out(
+    kind: str, arguments: list[str], file: str | None, began: float, result: dict[str, Any]
+) -> None:
+    """Write a result with what it was measured on."""
+    if file is not None:
+        facts = {
+            "command": ["spreeze", "bench", kind, *_without_json(arguments)],
+            "machine": machine_facts(),
+            "seconds": round(time.monotonic() - began, 1),
+            **result,
+        }
+        write_json(facts, file)
 
 
 def _sampling(arguments: list[str]) -> int:
@@ -102,18 +160,11 @@ def _sampling(arguments: list[str]) -> int:
         result = measure(plan, portable(args.env), processes, args.seconds)
     finally:
         processes.close()
-    facts = {
-        "command": ["spreeze", "bench", "sampling", *_without_json(arguments)],
-        "machine": machine_facts(),
-        "seconds": round(time.monotonic() - began, 1),
-        **result,
-    }
-    if args.json is not None:
-        write_json(facts, args.json)
+    _hand_out("sampling", arguments, args.json, began, result)
     if args.json != "-":
         parts = ", ".join(f"{name} {value:.1f}" for name, value in result["us_per_step"].items())
         print(
-            f"{short(result['sample_hz'])} env steps/s, {100 * result['share_of_raw']:.1f} % of the bare "
+            f"{short(result['sample_hz'])} env steps/s, {100 * result['ratio']:.1f} % of the bare "
             f"simulator's {short(result['raw_hz'])}\n"
             f"microseconds per step: {parts}\n"
             f"largest sampler: {result['sampler_pss_mb']:.0f} MB"
@@ -128,7 +179,7 @@ def _learner(arguments: list[str]) -> int:
         raise UsageError(
             [f"--batch-size {args.batch_size}: whole numbers from 1 to 1048576, such as 256,8192."]
         )
-    from spreeze.bench.learner import HALF_CHEETAH, measure
+    from spreeze.bench.learner import HALF_CHEETAH, measure, usual_recipe
     from spreeze.envs.targets import inspect_env
 
     machine = look_around()
@@ -145,20 +196,10 @@ def _learner(arguments: list[str]) -> int:
             f"batch {size}: compiling, then {args.seconds:.0f} s of measurement ...",
             file=sys.stderr,
         )
-        rows.append(measure(spec, args.algo, size, device, precision, threads, args.seconds))
-    facts = {
-        "command": ["spreeze", "bench", "learner", *_without_json(arguments)],
-        "machine": machine_facts(),
-        "seconds": round(time.monotonic() - began, 1),
-        "env": spec.id,
-        "algo": args.algo,
-        "device": device,
-        "devices": [device],
-        **rows[0],
-        "results": rows,
-    }
-    if args.json is not None:
-        write_json(facts, args.json)
+        recipe = usual_recipe(spec, args.algo, size, device, precision, threads)
+        rows.append(measure(recipe, args.seconds))
+    first = {"env": spec.id, "algo": args.algo, "device": device, "devices": [device], **rows[0]}
+    _hand_out("learner", arguments, args.json, began, {**first, "results": rows})
     if args.json != "-":
         _show(rows)
     return 0
