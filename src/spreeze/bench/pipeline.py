@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -55,11 +54,12 @@ def measure(config: Config, seconds: float) -> dict[str, Any]:
 
 
 def _steady_rates(run: RunDir) -> dict[str, float]:
-    """Median rates of the second half of a run."""
+    """Rates of the second half of a run."""
     text = (run.metrics / "supervisor-0.jsonl").read_text()
     rows = [json.loads(line) for line in text.splitlines()]
-    rows = rows[len(rows) // 2 :]
+    middle, end = rows[len(rows) // 2], rows[-1]
+    seconds = end["time_s"] - middle["time_s"]
     return {
-        name: median(row[f"perf/{name}"] for row in rows if f"perf/{name}" in row)
-        for name in ("sample_hz", "update_hz")
+        "sample_hz": (end["env_steps"] - middle["env_steps"]) / seconds,
+        "update_hz": (end["updates"] - middle["updates"]) / seconds,
     }
