@@ -163,9 +163,9 @@ class SpaceEnv(ReachEnv):
         return self.observation_space.sample(), 0.0, True, False, {}
 
 
-def dict_env() -> gym.Env[Any, Any]:
-    """Observations that are no Box."""
-    return SpaceEnv(obs=gym.spaces.Dict({"a": Box(-1, 1, (1,))}))
+def camera_env() -> gym.Env[Any, Any]:
+    """Observations with an image among them."""
+    return SpaceEnv(obs=gym.spaces.Dict({"camera": Box(0, 255, (8, 8, 3), np.uint8)}))
 
 
 def open_ended_env() -> gym.Env[Any, Any]:

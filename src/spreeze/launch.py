@@ -20,6 +20,7 @@ from spreeze.backends.serial import run_serially
 from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config, check_folder
 from spreeze.config import Config, settled
+from spreeze.envs.pool import Pool
 from spreeze.envs.targets import EnvTarget, portable
 from spreeze.errors import UsageError
 from spreeze.metrics import Recorder, TensorBoard
@@ -65,6 +66,8 @@ def launch(
         problems.append(f"{reason}. Use --serial.")
     if not config.env:
         raise UsageError(problems)
+    if config.simulation.engine == "envpool":
+        env = Pool(env)
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes()
     try:

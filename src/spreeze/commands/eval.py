@@ -40,8 +40,9 @@ def main(arguments: list[str], _started_s: float) -> int:
     # After the flags: --help needs none of this.
     import numpy as np
 
+    from spreeze.envs.pool import Pool
     from spreeze.envs.stepping import make_stepper, play_episodes
-    from spreeze.envs.targets import inspect_env
+    from spreeze.envs.targets import EnvTarget, inspect_env, reference
     from spreeze.policy import load_policy
     from spreeze.screen import short
 
@@ -55,7 +56,11 @@ def main(arguments: list[str], _started_s: float) -> int:
                 f"run {run.path.name} was trained on {env}, which is code of yours. Name it again: --env {env}"
             ]
         )
-    spec = inspect_env(env, env)
+    target: EnvTarget = env
+    stored = run.read("config").get("config", {})
+    if args.env is None and stored.get("simulation", {}).get("engine") == "envpool":
+        target = reference(Pool(env), policy.spec)
+    spec = inspect_env(target, env)
     if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
         raise UsageError(
             [
@@ -63,7 +68,7 @@ def main(arguments: list[str], _started_s: float) -> int:
                 f"{policy.spec.action_shape}; {env} has {spec.obs_shape} and {spec.action_shape}."
             ]
         )
-    stepper = make_stepper(env, min(args.episodes, 10))
+    stepper = make_stepper(target, min(args.episodes, 10))
     began_s = time.monotonic()
     player = play_episodes(
         stepper,
