@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import setproctitle
 from gymnasium.spaces import Box
 
 
@@ -138,6 +139,20 @@ class ParentEnv(ReachEnv):
 def slow_env() -> gym.Env[Any, Any]:
     """Takes ten milliseconds a step, as a real robot may."""
     return FaultEnv("slow")
+
+
+class StallEnv(CountEnv):
+    """Takes 2 ms a step; in sampler 0 the step after `stall_at` takes a minute."""
+
+    def __init__(self, stall_at: int | None = None) -> None:
+        super().__init__(length=10)
+        self.stall_at = stall_at if "sampler-0" in setproctitle.getproctitle() else None
+        self.total = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.total += 1
+        time.sleep(60 if self.total == self.stall_at else 0.002)
+        return super().step(action)
 
 
 def broken_env() -> gym.Env[Any, Any]:

@@ -15,7 +15,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium import wrappers
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 from spreeze.envs.observations import NoVector, parts_of
 from spreeze.envs.pool import Pool
@@ -154,7 +155,7 @@ def _missing_extra(name: str, error: str) -> str:
 def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> EnvSpec:
     vector = isinstance(env, VectorEnv)
     obs: Any = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    act: Any = env.single_action_space if isinstance(env, VectorEnv) else env.action_space
+    act: Any = _action_space(env)
     problems = [*_obs_problems(name, obs), *_action_problems(name, act)]
     if vector and env.metadata.get("autoreset_mode") is None:
         problems.append(
@@ -174,6 +175,18 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
         vector_envs=env.num_envs if isinstance(env, VectorEnv) else None,
         obs_parts=parts,
     )
+
+
+def _action_space(env: Any) -> gym.Space[Any]:
+    """The actions of one environment. ClipAction has no bounds of its own: those it clips to."""
+    name = "single_action_space" if isinstance(env, VectorEnv) else "action_space"
+    space: gym.Space[Any] = getattr(env, name)
+    layer = env
+    while isinstance(layer, gym.Wrapper | VectorWrapper) and getattr(layer, name) is space:
+        if isinstance(layer, wrappers.ClipAction | wrappers.vector.ClipAction):
+            return _action_space(layer.env)
+        layer = layer.env
+    return space
 
 
 def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
