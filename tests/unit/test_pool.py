@@ -196,6 +196,7 @@ def test_whole_episodes_are_played_in_a_pool_too() -> None:
     ("target", "message"),
     [
         ("HalfCheeta-v5", "EnvPool has no environment 'HalfCheeta-v5'. The nearest is HalfCheetah"),
+        ("dm_control/cheetah-run-v0", "The nearest is CheetahRun-v1"),
         ("fakes:ReachEnv", "not environments of your own"),
         (lambda: None, "not environments of your own"),
         ("CartPole-v1", "only Box actions"),

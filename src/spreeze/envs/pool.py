@@ -7,6 +7,7 @@ actions of one exact type, and resets an ended environment in the step after (NE
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,12 @@ class PoolEnv(VectorEnv[Any, Any, Any]):
             raise UsageError([f"--env.engine envpool: {missing(env_id, 'envpool')}"]) from None
         known = envpool.list_all_envs()
         if env_id not in known:
-            near = difflib.get_close_matches(env_id, known, 1)
-            hint = f" The nearest is {near[0]}." if near else ""
+            # By letters and digits alone: dm_control/cheetah-run-v0 is CheetahRun-v1 here.
+            plain = {re.sub(r".*/|[^a-z0-9]", "", name.lower()): name for name in known}
+            near = difflib.get_close_matches(
+                re.sub(r".*/|[^a-z0-9]", "", env_id.lower()), list(plain), 1
+            )
+            hint = f" The nearest is {plain[near[0]]}." if near else ""
             raise UsageError(
                 [f"--env.engine envpool: EnvPool has no environment {env_id!r}.{hint}"]
             )

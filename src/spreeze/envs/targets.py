@@ -119,7 +119,7 @@ def reference(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
         return target
     try:
         found = inspect_env(target.target, spec.id)
-    except (UsageError, ImportError):
+    except Exception:  # whatever is wrong with it, the pool is there
         return target
     same = found.obs_shape == spec.obs_shape and found.obs_parts == spec.obs_parts
     return target.target if same and _same_actions(found, spec) else target
