@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: train test check format learning bench clean
+.PHONY: train test suites check format learning bench clean
 
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
 test: .venv/dev.stamp  ## everything but the long learning tests
 	$(BIN)/python -m pytest -m "not learning"
+
+suites: .venv/suites.stamp  ## a task of every suite, EnvPool included: 1.4 GB of packages more
+	$(BIN)/python -m pytest tests/suites tests/unit/test_pool.py
 
 check: .venv/dev.stamp  ## format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check .
@@ -45,3 +48,7 @@ clean:
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@$(INSTALL) -e '.[dev]'
 	@touch $@ .venv/train.stamp
+
+.venv/suites.stamp: .venv/dev.stamp
+	@$(INSTALL) -e '.[dev,suites]'
+	@touch $@

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+import setproctitle
 from gymnasium.spaces import Box
 
 
@@ -156,6 +157,20 @@ def slow_env() -> gym.Env[Any, Any]:
     return FaultEnv("slow")
 
 
+class StallEnv(CountEnv):
+    """Takes 2 ms a step; in sampler 0 the step after `stall_at` takes a minute."""
+
+    def __init__(self, stall_at: int | None = None) -> None:
+        super().__init__(length=10)
+        self.stall_at = stall_at if "sampler-0" in setproctitle.getproctitle() else None
+        self.total = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.total += 1
+        time.sleep(60 if self.total == self.stall_at else 0.002)
+        return super().step(action)
+
+
 def broken_env() -> gym.Env[Any, Any]:
     """Cannot even be made."""
     raise ValueError("no robot is connected")
@@ -179,9 +194,9 @@ class SpaceEnv(ReachEnv):
         return self.observation_space.sample(), 0.0, True, False, {}
 
 
-def dict_env() -> gym.Env[Any, Any]:
-    """Observations that are no Box."""
-    return SpaceEnv(obs=gym.spaces.Dict({"a": Box(-1, 1, (1,))}))
+def camera_env() -> gym.Env[Any, Any]:
+    """Observations with an image among them."""
+    return SpaceEnv(obs=gym.spaces.Dict({"camera": Box(0, 255, (8, 8, 3), np.uint8)}))
 
 
 def open_ended_env() -> gym.Env[Any, Any]:

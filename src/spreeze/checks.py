@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.config import Config, knob, knob_names, parse_count, parse_duration
-from spreeze.spec import PLACEMENTS
+from spreeze.spec import ENGINES, PLACEMENTS
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),
@@ -38,6 +38,7 @@ FRACTIONS = {
     *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "checkpoint.every_s"),
     *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
 }
+CHOICES = {"env.engine": ENGINES, "replay.placement": ("auto", *PLACEMENTS)}
 
 
 def check_config(config: Config) -> list[str]:
@@ -55,10 +56,11 @@ def check_config(config: Config) -> list[str]:
         problems.append(f"--target {config.target}: must be a finite return.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
         problems.append(f"--device {config.device}: must be auto, cpu, cuda or cuda:0.")
-    if config.replay.placement not in (allowed := ("auto", *PLACEMENTS)):
-        problems.append(
-            f"--replay.placement {config.replay.placement}: must be one of {', '.join(allowed)}."
-        )
+    problems += [
+        f"--{name} {knob(config, name)}: must be one of {', '.join(allowed)}."
+        for name, allowed in CHOICES.items()
+        if knob(config, name) not in allowed
+    ]
     if config.name is not None and not re.fullmatch(r"[\w+=][\w.+= -]{,99}", config.name):
         problems.append(
             f"--name {config.name!r}: it names a folder: up to 100 letters, digits, . _ + = -"

@@ -20,6 +20,14 @@ from spreeze.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
+class SimulationConfig:
+    """How environments are simulated."""
+
+    engine: Literal["gymnasium", "envpool"] = "gymnasium"
+    """What steps the environments of a sampler. envpool: the ids that EnvPool has, in C++ (extra `envpool`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplerConfig:
     """Experience sampling."""
 
@@ -113,6 +121,9 @@ class Config:
     """Named settings to start from, or none. Default: the environment's own where there is one."""
     resume: str | None = None
     """Go on from the last checkpoint of this run (its replay starts empty)."""
+    simulation: Annotated[SimulationConfig, tyro.conf.arg(name="env")] = field(
+        default_factory=SimulationConfig
+    )
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -137,7 +148,17 @@ class Config:
         return dataclasses.asdict(self)
 
 
-SECTIONS = ("sampler", "replay", "learner", "evaluator", "checkpoint", "hyper")
+SECTIONS = {
+    "simulation": "env",
+    "sampler": "sampler",
+    "replay": "replay",
+    "learner": "learner",
+    "evaluator": "evaluator",
+    "checkpoint": "checkpoint",
+    "hyper": "algo",
+}
+"""Fields that are sections, and what their knobs begin with on the command line."""
+FIELDS = {prefix: name for name, prefix in SECTIONS.items()}
 
 # Presets are values: knobs by their command-line name. One that is named after an environment is
 # taken for it without being asked for.
@@ -193,7 +214,7 @@ def knob(config: Config, name: str) -> Any:
     section, _, last = name.rpartition(".")
     if not section:
         return getattr(config, last)
-    return getattr(getattr(config, "hyper" if section == "algo" else section), last)
+    return getattr(getattr(config, FIELDS[section]), last)
 
 
 def config_with(config: Config, knobs: dict[str, Any]) -> Config:
@@ -210,7 +231,7 @@ def config_with(config: Config, knobs: dict[str, Any]) -> Config:
                 f"there is no knob {name!r}." + (f" Did you mean {near[0]}?" if near else "")
             )
         elif section:
-            nested.setdefault("hyper" if section == "algo" else section, {})[knob] = value
+            nested.setdefault(FIELDS[section], {})[knob] = value
         else:
             top[name] = str(value) if name in ("time", "steps") and value is not None else value
     if problems:
@@ -223,8 +244,7 @@ def config_with(config: Config, knobs: dict[str, Any]) -> Config:
 def knob_names(config: Config) -> list[str]:
     """All knobs by their command-line names."""
     names = [f.name for f in dataclasses.fields(config) if f.name not in SECTIONS]
-    for section in SECTIONS:
-        prefix = "algo" if section == "hyper" else section
+    for section, prefix in SECTIONS.items():
         names += [f"{prefix}.{f.name}" for f in dataclasses.fields(getattr(config, section))]
     return names
 
@@ -255,9 +275,9 @@ def config_from_json(data: dict[str, Any]) -> Config:
     knobs: dict[str, Any] = {}
     for name, value in data.items():
         if name in SECTIONS:
-            prefix = "algo" if name == "hyper" else name
             knobs |= {
-                f"{prefix}.{k}": tuple(v) if isinstance(v, list) else v for k, v in value.items()
+                f"{SECTIONS[name]}.{k}": tuple(v) if isinstance(v, list) else v
+                for k, v in value.items()
             }
         else:
             knobs[name] = value

@@ -20,6 +20,7 @@ from spreeze.backends.serial import run_serially
 from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config, check_folder
 from spreeze.config import Config, settled
+from spreeze.envs.pool import Pool
 from spreeze.envs.targets import EnvTarget, portable
 from spreeze.errors import UsageError
 from spreeze.metrics import Recorder, TensorBoard
@@ -32,7 +33,7 @@ from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
 TICK_S, SHOW_EVERY_S, WRITE_EVERY_S = 0.05, 0.25, 1.0
-GRACE_S, KILL_S = 10.0, 5.0
+STUCK_S, GRACE_S, KILL_S = 3.0, 10.0, 5.0
 RESTART_DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0, 30.0)
 
 Show = Callable[[Snapshot, RunDir, Config], None]
@@ -65,6 +66,8 @@ def launch(
         problems.append(f"{reason}. Use --serial.")
     if not config.env:
         raise UsageError(problems)
+    if config.simulation.engine == "envpool":
+        env = Pool(env)
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes()
     try:
@@ -260,15 +263,21 @@ class Supervisor:
 
     def _stop(self, processes: Processes) -> str | None:
         """Let every role end its unit of work; kill what takes too long or after another Ctrl-C."""
+        before = self._beats()
         self.control.supervisor["stop"] = 1
         children = list(self.children.values())
-        deadline, late = time.monotonic() + GRACE_S, False
+        began, late = time.monotonic(), False
         while any(child.exit_code is None for child in children) and processes.failure is None:
-            late = late or time.monotonic() > deadline
+            waited_s = time.monotonic() - began
+            late = late or waited_s > GRACE_S
             if self.interrupts.urgent or late:
                 for child in children:
                     child.kill()
-            if time.monotonic() > deadline + KILL_S:
+            elif waited_s > STUCK_S:
+                for name, beats in self._beats().items():
+                    if beats == before[name] and name in self.children:
+                        self.children[name].kill()  # inside a step of its environment
+            if waited_s > GRACE_S + KILL_S:
                 break  # in the hands of the kernel, which does not let it go
             processes.poll(TICK_S)
         if late and self.children["learner-0"].exit_code == -signal.SIGKILL:
@@ -278,6 +287,11 @@ class Supervisor:
             )
         crashed = [child for child in children if child.report]
         return _crash(crashed[0], self.run_dir.log(crashed[0].name)) if crashed else None
+
+    def _beats(self) -> dict[str, int]:
+        """Units of work done by those who step environments; the learner has a checkpoint to write."""
+        samplers = {f"sampler-{i}": int(n) for i, n in enumerate(self.control.samplers["beats"])}
+        return {**samplers, "evaluator-0": int(self.control.evaluator["beats"])}
 
     def _finish(self, state: str, reason: str) -> dict[str, Any]:
         """Write down how it went."""

@@ -5,6 +5,7 @@ Its parameters are views into one flat vector, the very one that travels on the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -101,13 +102,16 @@ class Policy:
 
     def predict(
         self,
-        observation: ArrayLike,
+        observation: ArrayLike | Mapping[str, Any] | tuple[Any, ...],
         state: Any = None,
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[NDArray[np.float32], Any]:
-        """The action for one observation or a batch of them, in the environment's own bounds."""
-        obs = np.asarray(observation, np.float32)
+        """The action for one observation or a batch of them, in the environment's own bounds.
+
+        A Dict or Tuple observation may come as the environment gives it, or flat.
+        """
+        obs = np.asarray(self.spec.flat(observation), np.float32)
         if obs.shape[obs.ndim - len(self.spec.obs_shape) :] != self.spec.obs_shape:
             raise ValueError(
                 f"observation has shape {obs.shape}; this policy was trained on "

@@ -25,7 +25,9 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("train Pendulum-v9", ["Pendulum-v9", "Did you mean Pendulum-v1"]),
         ("train", ["which environment"]),
         ("train CartPole-v1", ["CartPole-v1", "only Box actions"]),
-        ("train fakes:dict_env", ["FlattenObservation"]),
+        ("train fakes:camera_env", ["camera is Box"]),
+        ("train fakes:ReachEnv --env.engine envpool", ["--env.engine envpool"]),
+        ("train Pendulum-v1 --env.engine warp", ["warp", "envpool"]),
         ("train fakes:open_ended_env", ["1: [0.0, inf]", "without bounds"]),
         ("train Pendulum-v1 --algo sacc", ["--algo sacc", "Did you mean sac"]),
         (

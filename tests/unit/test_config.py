@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_every_preset_is_valid(name: str) -> None:
         ({"name": "../up"}, ["--name"]),
         ({"target": float("inf")}, ["--target"]),
         ({"env": ""}, ["which environment"]),
+        ({"env.engine": "warp"}, ["--env.engine warp", "gymnasium, envpool"]),
     ],
 )
 def test_a_wrong_knob_is_named_with_what_is_allowed(
@@ -107,9 +109,15 @@ def test_counts(text: str, count: int) -> None:
 def test_json_and_back_is_the_same_config() -> None:
     config = config_with(
         default_config(env="Pendulum-v1"),
-        {"algo.hidden": (8, 8), "learner.ratio_bounds": (0.1, 2.0)},
+        {"algo.hidden": (8, 8), "learner.ratio_bounds": (0.1, 2.0), "env.engine": "envpool"},
     )
     assert config_from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_a_stored_config_from_before_a_knob_has_its_default() -> None:
+    data = default_config(env="Pendulum-v1").to_json()
+    del data["simulation"]
+    assert config_from_json(data).simulation.engine == "gymnasium"
 
 
 def test_a_stored_config_with_an_unknown_name_is_refused() -> None:
@@ -140,6 +148,8 @@ def test_the_command_line_reaches_every_knob() -> None:
             "--seed",
             "4",
             "--serial",
+            "--env.engine",
+            "envpool",
         ]
     )
     assert (config.env, config.algo, config.seed, config.serial) == ("Pendulum-v1", "sac", 4, True)
@@ -149,6 +159,7 @@ def test_the_command_line_reaches_every_knob() -> None:
     assert config.sampler.processes == 3
     assert config.time_s == 300
     assert config.target == -200
+    assert config.simulation.engine == "envpool"
     assert isinstance(config.hyper, ALGORITHMS["sac"].config)
 
 
@@ -156,7 +167,8 @@ def test_every_knob_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--help"])
     text = capsys.readouterr().out
-    missing = [name for name in knob_names(Config()) if f"--{name.replace('_', '-')}" not in text]
+    flags = set(re.findall(r"--([\w.-]+)", text))
+    missing = [name for name in knob_names(Config()) if name.replace("_", "-") not in flags]
     assert missing == ["env"], "only the environment is positional"
 
 

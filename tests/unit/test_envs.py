@@ -141,7 +141,6 @@ def test_observations_of_any_number_type_are_taken(dtype: Any) -> None:
 @pytest.mark.parametrize(
     ("spaces", "message"),
     [
-        ({"obs": gym.spaces.Dict({"a": Box(-1, 1, (1,))})}, "FlattenObservation"),
         ({"obs": Discrete(3)}, "only Box observations"),
         ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "images"),
         ({"obs": Box(-1, 1, (0,))}, "empty"),

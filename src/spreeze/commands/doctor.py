@@ -16,9 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from spreeze.commands import write_json
+from spreeze.envs.suites import EXTRAS, advice
 from spreeze.placement import compiler, cpu_name, look_around, supports_wires
-
-EXTRAS = {"mujoco": "mujoco", "classic": "pygame"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,5 +146,5 @@ def _extra(extra: str, module: str) -> Finding:
         f"extra {extra}",
         found,
         "installed" if found else "not installed",
-        "" if found else f'pip install "spreeze[{extra}]"',
+        "" if found else advice(extra),
     )

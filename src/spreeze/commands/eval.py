@@ -6,12 +6,16 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
-from spreeze.commands import write_json
+from spreeze.commands import own_stdout, write_json
 from spreeze.errors import UsageError
 from spreeze.rundir import find_run
+
+if TYPE_CHECKING:
+    from spreeze.policy import Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +44,6 @@ def main(arguments: list[str], _started_s: float) -> int:
     # After the flags: --help needs none of this.
     import numpy as np
 
-    from spreeze.envs.stepping import make_stepper, play_episodes
-    from spreeze.envs.targets import inspect_env
     from spreeze.policy import load_policy
     from spreeze.screen import short
 
@@ -55,30 +57,11 @@ def main(arguments: list[str], _started_s: float) -> int:
                 f"run {run.path.name} was trained on {env}, which is code of yours. Name it again: --env {env}"
             ]
         )
-    spec = inspect_env(env, env)
-    if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
-        raise UsageError(
-            [
-                f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
-                f"{policy.spec.action_shape}; {env} has {spec.obs_shape} and {spec.action_shape}."
-            ]
-        )
-    stepper = make_stepper(env, min(args.episodes, 10))
+    stored = run.read("config").get("config", {})
+    pooled = args.env is None and stored.get("simulation", {}).get("engine") == "envpool"
     began_s = time.monotonic()
-    player = play_episodes(
-        stepper,
-        policy.spec,
-        lambda obs: policy.scale(policy.act(obs, explore=False)),
-        args.episodes,
-        args.seed,
-    )
-    try:
-        while True:
-            next(player)
-    except StopIteration as end:
-        results = end.value
-    finally:
-        stepper.close()
+    with own_stdout():
+        results = _play(policy, env, pooled, args)
     returns, lengths = np.array(results).T
     facts = {
         "run": str(run.path),
@@ -102,3 +85,36 @@ def main(arguments: list[str], _started_s: float) -> int:
         )
         print("  ".join(f"{name} {short(facts[name])}" for name in ("mean", "std", "min", "max")))
     return 0
+
+
+def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple[float, int]]:
+    """Return and length of each episode."""
+    from spreeze.envs.pool import Pool
+    from spreeze.envs.stepping import make_stepper, play_episodes
+    from spreeze.envs.targets import inspect_env, reference
+
+    target = reference(Pool(env), policy.spec) if pooled else env
+    spec = inspect_env(target, env)
+    if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
+        raise UsageError(
+            [
+                f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
+                f"{policy.spec.action_shape}; {env} has {spec.obs_shape} and {spec.action_shape}."
+            ]
+        )
+    stepper = make_stepper(target, min(args.episodes, 10))
+    player = play_episodes(
+        stepper,
+        policy.spec,
+        lambda obs: policy.scale(policy.act(obs, explore=False)),
+        args.episodes,
+        args.seed,
+    )
+    try:
+        while True:
+            next(player)
+    except StopIteration as end:
+        results: list[tuple[float, int]] = end.value
+        return results
+    finally:
+        stepper.close()

@@ -17,8 +17,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
+from spreeze.envs.observations import flattened, parts_of
+from spreeze.envs.pool import Pool
 from spreeze.envs.targets import EnvTarget, make_env
-from spreeze.spec import EnvSpec, Floats
+from spreeze.spec import EnvSpec, Floats, flatten_obs
 
 
 class Outcome:
@@ -124,17 +126,18 @@ class VectorStepper:
         self.env = env
         self.num_envs = env.num_envs
         self._mode = AutoresetMode(env.metadata["autoreset_mode"])
+        self._parts = parts_of(env.single_observation_space)
         self._resetting = np.zeros(env.num_envs, np.bool_)
 
     def reset_into(self, seed: int, outcome: Outcome) -> None:
         """Begin an episode everywhere."""
         self._resetting[:] = False
-        outcome.obs[:] = np.asarray(self.env.reset(seed=seed)[0]).reshape(self.num_envs, -1)
+        outcome.obs[:] = self._flat(self.env.reset(seed=seed)[0])
 
     def step(self, actions: Floats, outcome: Outcome) -> None:
         """One step of all; what the auto-reset did to the observations is undone here."""
         after, reward, terminated, truncated, info = self.env.step(actions)
-        outcome.next_obs[:] = np.asarray(after).reshape(self.num_envs, -1)
+        outcome.next_obs[:] = self._flat(after)
         outcome.reward[:] = reward
         outcome.terminated[:] = terminated
         outcome.truncated[:] = truncated
@@ -147,10 +150,10 @@ class VectorStepper:
             self._resetting = done
         elif self._mode is AutoresetMode.SAME_STEP:
             for i in np.flatnonzero(done):
-                outcome.next_obs[i] = np.asarray(info["final_obs"][i]).ravel()
+                outcome.next_obs[i] = self._flat(info["final_obs"][i], 1)[0]
         elif done.any():
             fresh, _ = self.env.reset(options={"reset_mask": done})
-            outcome.obs[done] = np.asarray(fresh).reshape(self.num_envs, -1)[done]
+            outcome.obs[done] = self._flat(fresh)[done]
         finite = np.isfinite(outcome.reward) & np.isfinite(outcome.next_obs).all(1)
         outcome.valid &= finite
         if not finite.all():
@@ -161,17 +164,23 @@ class VectorStepper:
         """Close the vector environment."""
         self.env.close()
 
+    def _flat(self, obs: Any, num: int | None = None) -> NDArray[Any]:
+        array = flatten_obs(self._parts, obs) if self._parts else np.asarray(obs)
+        return array.reshape(num or self.num_envs, -1)
+
 
 Stepper = LoopStepper | VectorStepper
 
 
 def make_stepper(target: EnvTarget, num_envs: int) -> Stepper:
     """`num_envs` environments, or as many as the target's own vector environment has."""
+    if isinstance(target, Pool):
+        return VectorStepper(target(num_envs))
     first = make_env(target)
     if isinstance(first, VectorEnv):
         return VectorStepper(first)
     rest = [make_env(target) for _ in range(num_envs - 1)]
-    return LoopStepper([first, *rest])  # type: ignore[list-item]
+    return LoopStepper([flattened(env) for env in (first, *rest)])  # type: ignore[arg-type]
 
 
 def play_episodes(

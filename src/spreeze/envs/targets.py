@@ -6,28 +6,30 @@ What cannot be trained on is refused here by name, before anything else is start
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import functools
 import importlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv
+from gymnasium import wrappers
+from gymnasium.vector import VectorEnv, VectorWrapper
 
+from spreeze.envs.observations import NoVector, parts_of
+from spreeze.envs.pool import Pool
+from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.errors import UsageError
-from spreeze.spec import EnvSpec
+from spreeze.spec import EnvSpec, flatten_obs
 
 EnvTarget = str | Callable[..., Any]
-"""What a user may name: a Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a factory."""
+"""What a user may name: a Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a factory; a `Pool` of them."""
 
 TIMED_STEPS, TIMED_S = 30, 0.05
-
-EXTRAS = {"mujoco": "mujoco", "pygame": "classic"}
 
 
 def make_env(
@@ -40,6 +42,8 @@ def make_env(
             factory = _named_in_module(module_name, name)
             if factory is not None:
                 return factory(**kwargs)  # type: ignore[no-any-return]
+        if target not in gym.registry:
+            register_suite(target)
         return gym.make(target, disable_env_checker=not checked, **kwargs)
     return target(**kwargs)  # type: ignore[no-any-return]
 
@@ -106,10 +110,33 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
             )
         spec = _describe(name, env)
         _try_out(spec, env)
-        return replace(spec, step_us=_time_of_a_step(env))
+        spec = dataclasses.replace(spec, step_us=_time_of_a_step(env))
+        # A pool has as many environments as it is asked for.
+        return dataclasses.replace(spec, vector_envs=None) if isinstance(target, Pool) else spec
     finally:
         with contextlib.suppress(Exception):
             env.close()
+
+
+def reference(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
+    """What to evaluate on: of a pool, Gymnasium's own environment of that id, if it is here and alike."""
+    if not isinstance(target, Pool):
+        return target
+    try:
+        found = inspect_env(target.target, spec.id)
+    except Exception:  # whatever is wrong with it, the pool is there
+        return target
+    same = found.obs_shape == spec.obs_shape and found.obs_parts == spec.obs_parts
+    return target.target if same and _same_actions(found, spec) else target
+
+
+def _same_actions(a: EnvSpec, b: EnvSpec) -> bool:
+    """Engines round bounds such as 0.4 differently."""
+    return (
+        a.action_shape == b.action_shape
+        and np.allclose(a.action_low, b.action_low)
+        and np.allclose(a.action_high, b.action_high)
+    )
 
 
 def _unknown(name: str, error: Exception) -> str:
@@ -124,16 +151,16 @@ def _unknown(name: str, error: Exception) -> str:
 
 
 def _missing_extra(name: str, error: str) -> str:
-    for word, extra in EXTRAS.items():
-        if word in error.lower():
-            return f'env {name} needs a package that is missing. Install it with: pip install "spreeze[{extra}]"'
+    for extra, module in EXTRAS.items():
+        if module.lower() in error.lower():
+            return missing(name, extra)
     return f"env {name} needs a package that is missing: {error}"
 
 
 def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> EnvSpec:
     vector = isinstance(env, VectorEnv)
     obs: Any = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    act: Any = env.single_action_space if isinstance(env, VectorEnv) else env.action_space
+    act: Any = _action_space(env)
     problems = [*_obs_problems(name, obs), *_action_problems(name, act)]
     if vector and env.metadata.get("autoreset_mode") is None:
         problems.append(
@@ -141,27 +168,42 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
         )
     if problems:
         raise UsageError(problems)
+    parts = parts_of(obs)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     return EnvSpec(
         id=name,
-        obs_shape=obs.shape,
+        obs_shape=(sum(part.size for part in parts),) if parts else obs.shape,
         action_shape=act.shape,
         action_low=tuple(act.low.ravel().tolist()),
         action_high=tuple(act.high.ravel().tolist()),
         max_episode_steps=limit,
         vector_envs=env.num_envs if isinstance(env, VectorEnv) else None,
+        obs_parts=parts,
     )
 
 
+def _action_space(env: Any) -> gym.Space[Any]:
+    """The actions of one environment. ClipAction has no bounds of its own: those it clips to."""
+    name = "single_action_space" if isinstance(env, VectorEnv) else "action_space"
+    space: gym.Space[Any] = getattr(env, name)
+    layer = env
+    while isinstance(layer, gym.Wrapper | VectorWrapper) and getattr(layer, name) is space:
+        if isinstance(layer, wrappers.ClipAction | wrappers.vector.ClipAction):
+            return _action_space(layer.env)
+        layer = layer.env
+    return space
+
+
 def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        try:
+            size = sum(part.size for part in parts_of(space))
+        except NoVector as error:
+            return [f"env {name}: observations cannot be flattened: {error}."]
+        return [] if size else [f"env {name}: observations {space} are empty."]
     if not isinstance(space, gym.spaces.Box):
-        hint = (
-            " Wrap it in gymnasium.wrappers.FlattenObservation."
-            if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple)
-            else ""
-        )
         return [
-            f"env {name}: observations are {space}; only Box observations can be trained on.{hint}"
+            f"env {name}: observations are {space}; only Box observations can be trained on, or a Dict or Tuple of them."
         ]
     if len(space.shape) > 2:
         return [
@@ -202,7 +244,14 @@ def _try_out(spec: EnvSpec, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -
     env.action_space.seed(0)
 
     def check(obs: Any, where: str) -> None:
-        array = np.asarray(obs)
+        try:
+            array = flatten_obs(spec.obs_parts, obs) if spec.obs_parts else np.asarray(obs)
+        except (LookupError, ValueError) as error:
+            raise UsageError(
+                [
+                    f"env {spec.id}: {where} gave an observation that does not fit its space: {error}."
+                ]
+            ) from None
         if array.shape != shape:
             raise UsageError(
                 [

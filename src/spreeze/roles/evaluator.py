@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from spreeze.checkpoint import save_best
 from spreeze.config import settled
 from spreeze.envs.stepping import make_stepper, play_episodes
+from spreeze.envs.targets import reference
 from spreeze.policy import Policy
 from spreeze.roles.base import Context
 from spreeze.wires.weights import Stamp
@@ -25,7 +26,8 @@ MAX_ENVS = 10
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
     config = ctx.config
-    stepper = make_stepper(ctx.job.env, min(config.evaluator.episodes, MAX_ENVS))
+    env = reference(ctx.job.env, ctx.spec)
+    stepper = make_stepper(env, min(config.evaluator.episodes, MAX_ENVS))
     policy = Policy(ctx.spec, settled(config.hyper.hidden))
     spare = policy.vector.copy()
     seeds = np.random.default_rng(ctx.seed()[0])
