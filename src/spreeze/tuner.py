@@ -82,7 +82,7 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     filler.fill("sampler.processes", max(1, cores - spare), reason)
     num_envs, reason = spec.vector_envs, "the vector environment's"
     if num_envs is None:
-        num_envs, reason = _envs_per_process(spec)
+        num_envs, reason = _envs_per_process(spec, filler.config.serial)
     chosen = filler.fill("sampler.envs_per_process", num_envs, reason)
     if spec.vector_envs is not None and chosen != num_envs:
         raise UsageError(
@@ -94,9 +94,9 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     filler.fill("evaluator.share", share, f"{cores} cores")
 
 
-def _envs_per_process(spec: EnvSpec) -> tuple[int, str]:
+def _envs_per_process(spec: EnvSpec, serial: bool) -> tuple[int, str]:
     """The faster an environment, the more of them must share a forward pass to hide it."""
-    if spec.step_us is None:
+    if spec.step_us is None or serial:  # a measured time would not repeat with the seed
         return 8, "one forward pass serves them all"
     num = next(num for limit, num in ENVS_BY_STEP_US.items() if spec.step_us < limit)
     return num, f"{spec.step_us:.0f} us a step; one forward pass serves them all"

@@ -44,6 +44,16 @@ def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial:
     assert all(made.reasons.values())
 
 
+def test_fast_environments_share_a_process_but_a_serial_run_depends_on_no_clock() -> None:
+    def envs(step_us: float, **knobs: Any) -> Any:
+        spec = dataclasses.replace(SPEC, step_us=step_us)
+        config = config_with(default_config(env=SPEC.id), knobs)
+        return make_plan(config, spec, LAPTOP).config.sampler.envs_per_process
+
+    assert envs(10.0) > envs(200.0) > envs(5000.0)
+    assert envs(10.0, serial=True) == envs(5000.0, serial=True)
+
+
 @pytest.mark.parametrize("width", [60, 200])
 def test_what_was_chosen_is_said_in_one_line_each(width: int) -> None:
     made = plan(DESKTOP, **{"replay.capacity": 120_000_000})
