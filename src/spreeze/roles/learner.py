@@ -30,7 +30,7 @@ from spreeze.updates import State, Updater, init_state, out_of_memory
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
-INTAKE_EVERY_S = 0.02
+INTAKE_EVERY_S = 0.04
 """Beside a GPU new rows are taken this often: a pass over all lanes costs more than the rows in it."""
 SMALLEST_BATCH = 256
 """Out of GPU memory, batches are halved down to this."""
