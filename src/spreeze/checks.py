@@ -38,7 +38,11 @@ FRACTIONS = {
     *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "checkpoint.every_s"),
     *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
 }
-CHOICES = {"env.engine": ENGINES, "replay.placement": ("auto", *PLACEMENTS)}
+CHOICES = {
+    "cores": ("auto", "separate", "shared"),
+    "env.engine": ENGINES,
+    "replay.placement": ("auto", *PLACEMENTS),
+}
 
 
 def check_config(config: Config) -> list[str]:

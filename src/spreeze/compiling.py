@@ -29,7 +29,7 @@ from spreeze.algos import ALGORITHMS
 from spreeze.config import Config, settled
 from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
-from spreeze.placement import compiler, cpu_name
+from spreeze.placement import compiler, cpu_name, other_cores
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
 from spreeze.updates import StepFunction, Updater, init_state
@@ -192,7 +192,8 @@ class Compilation:
             self._thread.join()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "spreeze.compiling", str(os.getpid())]
+        cores = ",".join(map(str, other_cores()))
+        command = [sys.executable, "-m", "spreeze.compiling", str(os.getpid()), cores]
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -306,7 +307,8 @@ def _inductor_options() -> dict[str, Any]:
 
 if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))
+    os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))  # not those of the learner alone
     asked_for = Recipe(**json.load(sys.stdin))
     if asked_for.device == "cpu":
-        os.nice(19)  # it would take the learner's own cores
+        os.nice(19)  # learning and sampling come first
     compile_step(asked_for)

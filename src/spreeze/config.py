@@ -117,6 +117,8 @@ class Config:
     """All roles in one process: breakpoints work, and a seed repeats bit by bit."""
     device: str = "auto"
     """Where the networks learn: auto, cpu, cuda, cuda:0."""
+    cores: Literal["separate", "shared"] | Auto = "auto"
+    """CPU cores. separate: the learner has its own, all else keeps to the others. Auto: from five cores on."""
     preset: str | None = None
     """Named settings to start from, or none. Default: the environment's own where there is one."""
     resume: str | None = None

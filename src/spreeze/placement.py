@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+_OTHER_CORES: list[int] = []
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -49,6 +51,20 @@ def usable_cores() -> int:
         if quota != "max":
             cores = min(cores, max(1, int(quota) // int(period)))
     return cores
+
+
+def keep_to_cores(learner: bool, num_learner_cores: int) -> None:
+    """Let this process run on the learner's cores only, or on the others."""
+    cores = sorted(os.sched_getaffinity(0))
+    own, others = cores[:num_learner_cores], cores[num_learner_cores:]
+    if others:
+        _OTHER_CORES.extend(others)
+        os.sched_setaffinity(0, own if learner else others)
+
+
+def other_cores() -> list[int]:
+    """Cores that the learner leaves to others; all of this process if it has none of its own."""
+    return _OTHER_CORES or sorted(os.sched_getaffinity(0))
 
 
 def available_memory() -> int:

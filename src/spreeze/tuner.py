@@ -162,7 +162,14 @@ def _pace(filler: Filler, machine: Machine) -> None:
     filler.fill("learner.precision", "bf16" if half else "float32", reason)
     # Threads that wait for each other on a core taken by a sampler are slower than one alone.
     threads = 1 if on_gpu else max(1, cores - settled(config.sampler.processes))
-    filler.fill("learner.threads", threads, f"{cores} cores, less those of the samplers")
+    threads = filler.fill("learner.threads", threads, f"{cores} cores, less those of the samplers")
+    separate = cores > FEW_CORES and threads < cores and not config.serial
+    reason = f"{threads} for the learner alone, {cores - threads} for all else"
+    filler.fill(
+        "cores",
+        "separate" if separate else "shared",
+        reason if separate else "few cores: the kernel shares them best",
+    )
     if config.serial:
         filler.fill("learner.updates_per_step", 0.125, "roles take turns in one process")
     ratio = filler.config.learner.updates_per_step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -19,9 +20,10 @@ from safetensors.numpy import load_file
 
 import fakes
 import spreeze
-from spreeze.config import config_with, default_config
+from spreeze.config import Config, config_with, default_config
 from spreeze.launch import launch
 from spreeze.plan import _claim
+from spreeze.progress import Snapshot
 from spreeze.rundir import RunDir
 
 SUMMARY = [
@@ -435,3 +437,22 @@ def test_the_pipeline_is_measured_against_its_parts(tmp_path: Path) -> None:
         assert facts[f"{name}_hz"] > 0
         ratio = facts[f"{name}_hz"] / facts[f"{name}_alone_hz"]
         assert facts[f"{name}_ratio"] == pytest.approx(ratio)
+
+
+def test_the_learner_keeps_cores_of_its_own(runs: str) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core cannot be shared out")
+    found: dict[str, set[int]] = {}
+
+    def look(snap: Snapshot, run: RunDir, config: Config) -> None:
+        """Who may run where, as soon as updates happen; then that is enough."""
+        if snap.updates > 0 and not found:
+            for name, pid in RunDir(run.path).read("status")["pids"].items():
+                found[name] = os.sched_getaffinity(pid)
+
+    knobs = {"runs": runs, "time": "8s", "cores": "separate", "learner.threads": 1, **SMALL}
+    launch(config_with(default_config(env="Pendulum-v1"), knobs), "Pendulum-v1", look)
+    assert found["learner-0"] == {cores[0]}
+    assert found["sampler-0"] == found["evaluator-0"] == set(cores[1:])
+    assert os.sched_getaffinity(0) == set(cores), "the caller's own cores are not touched"

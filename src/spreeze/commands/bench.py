@@ -13,7 +13,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from spreeze.checks import check_config
 from spreeze.commands import write_json
+from spreeze.config import Config, config_with, default_config
 from spreeze.errors import UsageError
 from spreeze.placement import cpu_name, look_around
 from spreeze.screen import short
@@ -97,12 +99,11 @@ def main(arguments: list[str], _started_s: float) -> int:
 def _pipeline(arguments: list[str]) -> int:
     args = tyro.cli(PipelineArguments, args=arguments, prog="spreeze bench pipeline")
     from spreeze.bench.pipeline import measure
-    from spreeze.config import config_with, default_config
 
     knobs = {
         "device": args.device,
-        "learner.batch_size": args.batch_size or "auto",
-        "sampler.processes": args.processes or "auto",
+        "learner.batch_size": _or_auto(args.batch_size),
+        "sampler.processes": _or_auto(args.processes),
     }
     print(
         f"{args.env}: samplers, learner, then both, {4 * args.seconds:.0f} s ...", file=sys.stderr
@@ -117,6 +118,20 @@ def _pipeline(arguments: list[str]) -> int:
                 f"{100 * result[f'{name}_ratio']:.0f} % of {short(result[f'{name}_alone_hz'])} alone"
             )
     return 0
+
+
+def _or_auto(value: int | None) -> int | str:
+    return "auto" if value is None else value
+
+
+def _checked(config: Config, seconds: float) -> Config:
+    """Refuse what cannot be measured before anything starts."""
+    problems = check_config(config)
+    if not 0.5 <= seconds <= 3600:
+        problems.append(f"--seconds {seconds}: from 0.5 to 3600.")
+    if problems:
+        raise UsageError(problems)
+    return config
 
 
 def _hand_out(
@@ -137,7 +152,6 @@ def _sampling(arguments: list[str]) -> int:
     args = tyro.cli(SamplingArguments, args=arguments, prog="spreeze bench sampling")
     from spreeze.backends.local import Processes
     from spreeze.bench.sampling import measure
-    from spreeze.config import config_with, default_config
     from spreeze.envs.targets import portable
     from spreeze.plan import describe_env, make_plan
 
@@ -147,10 +161,10 @@ def _sampling(arguments: list[str]) -> int:
         "algo.hidden": (256, 256),
         "replay.capacity": 1000,
         "sampler.random_steps": 0,
-        "sampler.processes": args.processes or machine.cores,
-        "sampler.envs_per_process": args.envs_per_process or "auto",
+        "sampler.processes": machine.cores if args.processes is None else args.processes,
+        "sampler.envs_per_process": _or_auto(args.envs_per_process),
     }
-    config = config_with(default_config(env=args.env), knobs)
+    config = _checked(config_with(default_config(env=args.env), knobs), args.seconds)
     began = time.monotonic()
     processes = Processes()
     try:
