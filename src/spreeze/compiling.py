@@ -203,7 +203,13 @@ class Compilation:
         return process
 
     def _load_aside(self) -> None:
-        self._thread = threading.Thread(target=self._load, name="load compiled", daemon=True)
+        def load_on_other_cores() -> None:
+            os.sched_setaffinity(0, other_cores())  # of this thread alone
+            self._load()
+
+        self._thread = threading.Thread(
+            target=load_on_other_cores, name="load compiled", daemon=True
+        )
         self._thread.start()
 
     def _load(self) -> None:
