@@ -234,7 +234,8 @@ def load(path: Path) -> StepFunction:
         loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
         return lambda *inputs: loader.run(list(inputs))
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else it starts processes
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else it starts processes,
+    os.environ.setdefault("TQDM_DISABLE", "1")  # and with a progress bar a thread
     from torch._inductor.standalone_compile import CompiledArtifact
 
     if find_spec("triton"):
