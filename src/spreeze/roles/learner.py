@@ -17,7 +17,14 @@ import torch
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
 from spreeze.checkpoint import save_training
-from spreeze.compiling import Compilation, Recipe, agrees, recipe_of, set_precision
+from spreeze.compiling import (
+    Compilation,
+    Recipe,
+    disagreement,
+    loads_at_once,
+    recipe_of,
+    set_precision,
+)
 from spreeze.config import settled
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import Policy
@@ -151,10 +158,11 @@ class Swap:
         size = settled(ctx.config.learner.batch_size)
         self._largest = 1 << 62
         """Batch size that is known to fit."""
-        if self._wanted and self._recipe(size).path().exists():
-            # The plain form first: its preparation is slow beside a thread that loads.
-            with _shortage_allowed():
-                updater.prepare()
+        if self._wanted and (path := self._recipe(size).path()).exists():
+            if not loads_at_once(path):
+                # The plain form first: its preparation is slow beside a thread that loads.
+                with _shortage_allowed():
+                    updater.prepare()
             self._compilation(size)
 
     def run(self) -> None:
@@ -189,11 +197,14 @@ class Swap:
 
     def _judge(self, compilation: Compilation) -> int:
         """Take a compiled update into use if it is right; returns the word `compiled`."""
-        step, problem = compilation.step, compilation.problem
-        if step is not None and agrees(self._updater, step, compilation.recipe.tolerance):
-            self._updater.use(compilation.recipe.batch_size, step)
-            return 1
-        print(problem or "the compiled update differs from the plain one")
+        recipe, step, problem = compilation.recipe, compilation.step, compilation.problem
+        if step is not None:
+            wrong = disagreement(recipe, self._updater, step)
+            if wrong is None:
+                self._updater.use(recipe.batch_size, step)
+                return 1
+            problem = f"the compiled update differs from the plain one: {wrong}"
+        print(problem)
         return 2 if "C++" in (problem or "") else 3
 
     def _recipe(self, size: int) -> Recipe:
