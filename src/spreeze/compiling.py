@@ -33,7 +33,7 @@ from spreeze.config import Config, settled
 from spreeze.launches import Launches, save, watch_kernels
 from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
-from spreeze.placement import compiler, cpu_name, other_cores
+from spreeze.placement import cache_folder, compiler, cpu_name, other_cores
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
 from spreeze.updates import STATE, Step, StepFunction, Updater, init_state
@@ -126,12 +126,6 @@ def recipe_of(config: Config, spec: EnvSpec, batch_size: int, staged: bool = Fal
 def set_precision(precision: str) -> None:
     """How float32 matrix products are computed on a GPU: exactly, or with TF32 tensor cores."""
     torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for compiled updates."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(base) / "spreeze"
 
 
 def _source() -> str:

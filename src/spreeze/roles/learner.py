@@ -56,7 +56,7 @@ def run(ctx: Context) -> Iterator[None]:
     policy = Policy(ctx.spec, settled(config.hyper.hidden))
     outbox = Outbox(ctx, policy, replay.device)
     warmup, chunk = settled(config.learner.warmup_rows), settled(config.learner.updates_per_publish)
-    fewest, most = settled(config.learner.ratio_bounds)
+    knobs, (_, most) = ctx.control.supervisor, settled(config.learner.ratio_bounds)
     updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
     intake_s = next_intake_s = 0.0
@@ -74,7 +74,8 @@ def run(ctx: Context) -> Iterator[None]:
             words["replay_rows"], words["rows_lost"] = replay.num_rows, intake.num_lost
             words["policy_lag"] = intake.lag
             warm = replay.num_rows >= warmup
-            words["allowed_steps"] = allowed_steps(warmup, updates + chunk, fewest if warm else 0)
+            fewest = float(knobs["min_updates_per_step"]) if warm else 0.0
+            words["allowed_steps"] = allowed_steps(warmup, updates + chunk, fewest)
             if warm and updates < most * max(ctx.control.env_steps - warmup, 0):
                 if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
@@ -181,14 +182,16 @@ class Swap:
 
     def poll(self) -> None:
         """Look at the batch size that is asked for, and at what has been compiled."""
-        updater, words = self._updater, self._ctx.words
+        updater, words, verdicts = self._updater, self._ctx.words, self._verdicts
         size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
-        updater.batch_size = words["batch_size"] = size
-        if self._wanted and size not in self._verdicts:
+        if self._wanted and size not in verdicts:
             compilation = self._compilation(size)
             if compilation.poll():
-                self._verdicts[size] = self._judge(compilation)
-        words["compiled"] = self._verdicts.get(size, 0)
+                verdicts[size] = self._judge(compilation)
+            elif verdicts.get(updater.batch_size) == 1 and updater.batch_size <= self._largest:
+                size = updater.batch_size  # compiled already: it stays until the new one is, too
+        updater.batch_size = words["batch_size"] = size
+        words["compiled"] = verdicts.get(size, 0)
 
     def close(self) -> None:
         """End what is still being compiled."""
@@ -199,6 +202,7 @@ class Swap:
         """Take a compiled update into use if it is right; returns the word `compiled`."""
         recipe, step, problem = compilation.recipe, compilation.step, compilation.problem
         if step is not None:
+            self._updater.batch_size = recipe.batch_size
             wrong = disagreement(recipe, self._updater, step)
             if wrong is None:
                 self._updater.use(recipe.batch_size, step)
