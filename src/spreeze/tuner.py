@@ -20,7 +20,7 @@ SMALL_TASK = 8
 FEW_CORES = 4
 ENVS_BY_STEP_US = {150.0: 32, 400.0: 16, math.inf: 8}
 """Environments per sampler, by the time of one step up to which they are right."""
-ACT_SHARE = 0.08
+ACT_SHARE = 0.03
 """What acting may add to the time of an env step, if that can be reached."""
 CALLS = {"cpu": (0.015, 4), "gpu": (0.003, 64)}
 """How many seconds the learner computes between two publications, and the most updates in them."""
