@@ -206,7 +206,9 @@ def expected_hz(measured: Measured, on_gpu: bool) -> dict[int, float]:
         large, last = rest[-1]
         per_row_s = (1 / last - 1 / first) / (large - small)
         fixed_s = min(max(1 / first - small * per_row_s, 0.0), 1 / first)
-    return {batch: 1 / (1 / rate - CPU_SAVED * fixed_s) for batch, rate in rates.items()}
+    return {
+        batch: 1 / (1 / rate - CPU_SAVED * min(fixed_s, 1 / rate)) for batch, rate in rates.items()
+    }
 
 
 def batches_worth_a_try(measured: Measured, on_gpu: bool) -> list[int]:

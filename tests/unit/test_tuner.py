@@ -50,6 +50,13 @@ def test_the_batch_is_as_large_as_pays() -> None:
     assert tuned(LAPTOP).learner.batch_size == 256
 
 
+def test_rates_that_jump_about_are_survived() -> None:
+    """On a busy machine a larger batch may even look faster."""
+    for rates in ({256: 100.0, 512: 400.0}, {256: 100.0}, {256: 100.0, 512: 100.0, 1024: 9.0}):
+        hz = expected_hz(dataclasses.replace(ANSWER, update_hz=rates), on_gpu=False)
+        assert all(0 < rates[batch] <= value for batch, value in hz.items())
+
+
 def test_a_batch_that_did_not_fit_is_said() -> None:
     answer = dataclasses.replace(ANSWER, update_hz={256: 900.0, 1024: 800.0}, too_large=4096)
     config = default_config(env=SPEC.id)
