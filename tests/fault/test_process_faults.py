@@ -68,7 +68,8 @@ def all_gone(pids: dict[str, int]) -> bool:
 def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
-        assert set(pids) == {"supervisor", "learner-0", "sampler-0", "evaluator-0"}
+        roles = {"learner-0", "sampler-0", "evaluator-0", "visualizer-0"}
+        assert set(pids) == {"supervisor", "dashboard", *roles}
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=15)
         assert process.returncode == 130, err
