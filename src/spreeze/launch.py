@@ -36,8 +36,8 @@ from spreeze.wires.control import Control
 TICK_S, SHOW_EVERY_S, WRITE_EVERY_S = 0.05, 0.25, 1.0
 STUCK_S, GRACE_S, KILL_S = 3.0, 10.0, 5.0
 RESTART_DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0, 30.0)
-PART_S, PART_INTERRUPTED_S = 15.0, 0.5
-"""How long those who only look on may take to end, after the run or after Ctrl-C."""
+PART_S = {"visualizer-0": 6.0, "dashboard": 3.0, "tracker": 60.0}
+"""How long those who only look on may take to end, unless the user has pressed Ctrl-C."""
 
 Show = Callable[[Snapshot, RunDir, Config], None]
 
@@ -147,6 +147,8 @@ class Supervisor:
         self.restarts: dict[str, int] = {}
         self.due: list[tuple[float, Job | Companion]] = []
         self.shown_s = self.written_s = 0.0
+        self.drawn = False
+        """Whether the visualizer has come as far as to draw."""
 
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
@@ -340,6 +342,7 @@ class Supervisor:
         self.companions.say_end()
         self._write_status(state)
         self._draw()
+        self.drawn = bool(self.control.visualizer["frames"])
         self.recorder.close()
         self.tensorboard.close()
         self.arena.close()
@@ -348,11 +351,13 @@ class Supervisor:
     def _part(self, processes: Processes) -> None:
         """Let those who look on see the end; kill who stays too long."""
         children = [self.children[job.name] for job in self.onlookers if job.name in self.children]
-        interrupted = self.interrupts.signal == signal.SIGINT
-        deadline = time.monotonic() + (PART_INTERRUPTED_S if interrupted else PART_S)
+        hurry = self.interrupts.signal == signal.SIGINT
+        began = time.monotonic()
         while any(child.exit_code is None for child in children) and processes.failure is None:
-            if time.monotonic() > deadline or self.interrupts.urgent:
-                for child in children:
+            for child in children:
+                idle = child.name == "visualizer-0" and not self.drawn
+                patience_s = 0.0 if idle else 0.5 if hurry else PART_S[child.name]
+                if time.monotonic() - began > patience_s or self.interrupts.urgent:
                     child.kill()
             processes.poll(TICK_S)
 

@@ -99,7 +99,7 @@ def find_run(run: str | None, folder: Path) -> RunDir:
     raise UsageError([f"there is no run {run!r}.{hint}"])
 
 
-def facts(run: RunDir) -> dict[str, Any]:
+def run_facts(run: RunDir) -> dict[str, Any]:
     """One run as a row: its summary, or what it last said of itself."""
     import psutil
 

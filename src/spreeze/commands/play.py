@@ -42,7 +42,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     args = tyro.cli(Arguments, args=arguments, prog="spreeze play")
     check(args)
     # After the flags: --help needs none of this.
-    from spreeze.envs.views import NoPicture, View, draw_without_display, needs_video_extra
+    from spreeze.envs.views import NoPicture, View, needs_video_extra, view_without_display
     from spreeze.policy import load_policy
 
     run = find_run(args.run, Path(args.runs))
@@ -51,11 +51,12 @@ def main(arguments: list[str], _started_s: float) -> int:
     try:
         with own_stdout():
             check_fits(policy, env, env)
-            if args.video is not None:
-                if missing := needs_video_extra():
-                    raise NoPicture(missing)
-                draw_without_display(env, policy.spec)
-            view = View(env, policy.spec, "rgb_array" if args.video else "human")
+            if args.video is not None and (missing := needs_video_extra()):
+                raise NoPicture(missing)
+            film = args.video is not None
+            view = (
+                view_without_display(env, policy.spec) if film else View(env, policy.spec, "human")
+            )
             try:
                 returns = _film(args, view, policy) if args.video else _show(args, view, policy)
             finally:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spreeze.commands import write_json
-from spreeze.rundir import facts, list_runs
+from spreeze.rundir import list_runs, run_facts
 from spreeze.screen import clock, short
 
 
@@ -27,7 +27,7 @@ class Arguments:
 def main(arguments: list[str], _started_s: float) -> int:
     """Print the table."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze runs")
-    facts = [facts(run) for run in list_runs(Path(args.runs))]
+    facts = [run_facts(run) for run in list_runs(Path(args.runs))]
     if args.json is not None:
         write_json(facts, args.json)
     if args.json == "-":

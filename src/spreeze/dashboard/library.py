@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from spreeze.rundir import RunDir, facts
+from spreeze.rundir import RunDir, run_facts
 
 FILE_BYTES, TEXT_CHARS, ITEMS, DEPTH = 4 << 20, 2000, 2000, 8
 VIDEO_BYTES = 64 << 20
@@ -145,7 +145,7 @@ class Library:
             config = config if isinstance(config, dict) else {}
             began = {"began": _stamp(run.path / "config.json")}
             asked = {name: config.get(name) for name in ("env", "algo", "seed")}
-            known = (stamp, {"id": run.id, **clean(facts(run)), **asked, **began})
+            known = (stamp, {"id": run.id, **clean(run_facts(run)), **asked, **began})
             self._facts[run.id] = known
         return known[1]
 

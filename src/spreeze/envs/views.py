@@ -106,37 +106,41 @@ def _is_mujoco(target: EnvTarget) -> bool:
     return str(getattr(spec, "entry_point", "")).startswith("gymnasium.envs.mujoco")
 
 
-def draw_without_display(target: EnvTarget, spec: EnvSpec) -> None:
-    """Set this process up to draw `target` off screen; NoPicture if there is no way.
+def view_without_display(target: EnvTarget, spec: EnvSpec) -> View:
+    """A view that draws off screen, in this process; NoPicture if there is no way.
 
-    Each way is tried in a throw-away process: a broken driver ends the process that asks it.
+    Whether a way works is tried in a throw-away copy of this process: a broken driver ends the
+    process that asks it.
     """
     os.environ["SDL_VIDEODRIVER"] = os.environ["SDL_AUDIODRIVER"] = "dummy"
     os.environ["PYGAME_HIDE_SUPPORT_PROMPT"] = "1"
     ways = [os.environ["MUJOCO_GL"]] if os.environ.get("MUJOCO_GL") else ["egl", "osmesa"]
     if len(ways) > 1 and os.environ.get("DISPLAY"):
         ways.append("glfw")
-    problems = []
+    view, problems = None, []
     for way in ways:
-        problem = _in_throw_away_process(lambda way=way: _try(target, spec, way))  # type: ignore[misc]
+        os.environ["MUJOCO_GL"] = way  # read when the first picture is drawn
+        try:
+            if view is None:
+                view = View(target, spec)
+                view.reset(0)
+        except NoPicture:
+            raise
+        except Exception as error:
+            problems.append(f"{type(error).__name__}: {error}")
+            continue
+        problem = _in_throw_away_process(view.frame)
         if not problem:
-            os.environ["MUJOCO_GL"] = way
-            return
+            return view
         problems.append(problem)
         if problem.startswith(NoPicture.__name__):
             break  # the same whatever draws
+    if view is not None:
+        view.close()
     raise NoPicture(_what_to_do(problems[0]))
 
 
-def _try(target: EnvTarget, spec: EnvSpec, way: str) -> None:
-    os.environ["MUJOCO_GL"] = way
-    view = View(target, spec)
-    view.reset(0)
-    view.frame()
-    view.close()
-
-
-def _in_throw_away_process(function: Callable[[], None]) -> str:
+def _in_throw_away_process(function: Callable[[], object]) -> str:
     """What went wrong in the function; empty if nothing did."""
     reading, writing = os.pipe()
     pid = os.fork()

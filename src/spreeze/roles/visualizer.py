@@ -16,7 +16,7 @@ import numpy as np
 from spreeze.checkpoint import replace_bytes, write_atomic
 from spreeze.config import settled
 from spreeze.envs.targets import reference
-from spreeze.envs.views import NoPicture, View, draw_without_display, needs_video_extra
+from spreeze.envs.views import Frame, NoPicture, View, needs_video_extra, view_without_display
 from spreeze.film import Film, captioned, jpeg
 from spreeze.policy import Policy, load_policy
 from spreeze.roles.base import Context
@@ -42,8 +42,7 @@ def run(ctx: Context) -> Iterator[None]:
         if missing := needs_video_extra():
             raise NoPicture(missing)
         env = reference(ctx.job.env, ctx.spec)
-        draw_without_display(env, ctx.spec)
-        view = View(env, ctx.spec)
+        view = view_without_display(env, ctx.spec)
     except NoPicture as problem:
         # Not an error: everything else goes on, and the page says what to install.
         print(f"no pictures: {problem}")
@@ -56,9 +55,9 @@ def run(ctx: Context) -> Iterator[None]:
             yield
         studio.keep_first()
         while True:
-            yield from studio.film_if_due()
             studio.show()
             yield
+            yield from studio.film_if_due()
     finally:
         studio.film_last()
         view.close()
@@ -84,7 +83,6 @@ class Studio:
     def show(self) -> None:
         """The policy as it is now, as many steps further as time has passed."""
         ctx, view = self.ctx, self.view
-        self._next_s = max(self._next_s, ctx.now())
         self._fetch()
         if view.ended:
             view.reset(int(self._seeds.integers(2**31)))
@@ -92,14 +90,18 @@ class Studio:
             view.step(lambda obs: self.policy.scale(self.policy.act(obs, explore=False)))
             if view.ended:
                 break
-        replace_bytes(ctx.run.live / "frame.jpg", jpeg(view.frame()))
+        self._publish(view.frame(), self._stamp.updates)
+        ctx.wait(max(0.0, self._next_s - ctx.now()))
+
+    def _publish(self, frame: Frame, updates: int) -> None:
+        """Make this the live picture."""
+        ctx, view = self.ctx, self.view
+        replace_bytes(ctx.run.live / "frame.jpg", jpeg(frame))
         ctx.words["frames"] += 1
         shown = {"frame": int(ctx.words["frames"]), "time_s": round(ctx.now(), 3)}
-        stamp = {"updates": self._stamp.updates, "env_steps": self._stamp.env_steps}
-        state = {"return": view.total, "ended": view.ended, "frames_hz": self._frames_hz}
-        write_atomic(ctx.run.live / "view.json", {**shown, **stamp, **state})
-        self._next_s += 1 / self._frames_hz
-        ctx.wait(max(0.0, self._next_s - ctx.now()))
+        state = {"updates": updates, "return": view.total, "frames_hz": self._frames_hz}
+        write_atomic(ctx.run.live / "view.json", shown | state)
+        self._next_s = max(self._next_s, ctx.now() - 1 / self._frames_hz) + 1 / self._frames_hz
 
     def keep_first(self) -> None:
         """Keep the first policy for its film: while the run starts, every core is needed."""
@@ -113,7 +115,7 @@ class Studio:
         if not wanted or words["evaluations"] == 0 or now - self._filmed_s < FILM_EVERY_S:
             return
         if not self._path("first").exists():
-            yield from self._film(self._path("first"), self._first, "first policy")
+            yield from self._film(self._path("first"), self._first, 0, "first policy")
         best = float(words["best_return"])
         if np.isnan(self._filmed):
             self._worst = self._filmed = float(words["return_mean"])
@@ -136,7 +138,9 @@ class Studio:
             return  # replaced by a better one at this very moment
         self._filmed = float(self.ctx.control.evaluator["best_return"])
         path = self._path(name if name == "last" else checkpoint.name)
-        yield from self._film(path, policy, f"best policy, evaluated {self._filmed:.1f}", limit_s)
+        what = f"best policy, evaluated {self._filmed:.1f}"
+        updates = int(checkpoint.name.partition("-")[0])
+        yield from self._film(path, policy, updates, what, limit_s)
         self._filmed_s = self.ctx.now()
         for old in sorted(self.ctx.run.videos.glob("*-best.mp4"))[:-KEPT_VIDEOS]:
             old.unlink(missing_ok=True)
@@ -145,7 +149,7 @@ class Studio:
         return self.ctx.run.videos / f"{name}.mp4"
 
     def _film(
-        self, path: Path, policy: Policy, what: str, limit_s: float | None = None
+        self, path: Path, policy: Policy, updates: int, what: str, limit_s: float | None = None
     ) -> Generator[None, None, None]:
         """One episode, from its start; whatever was filmed when it must end is kept."""
         view, began_s = self.view, time.monotonic()
@@ -163,7 +167,10 @@ class Studio:
                 late = limit_s is not None and time.monotonic() - began_s > limit_s
                 if view.ended or late:  # after its end the next episode would be seen
                     break
-                film.add(captioned(view.frame(), f"return {view.total:.1f}"))
+                frame = view.frame()
+                film.add(captioned(frame, f"return {view.total:.1f}"))
+                if self.ctx.now() >= self._next_s:  # filming may take long: the page shows it
+                    self._publish(frame, updates)
                 yield
             title = f"{self.ctx.spec.id}: return {view.total:.1f} ({what})"
         finally:

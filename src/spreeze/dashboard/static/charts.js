@@ -36,6 +36,7 @@ export class Chart {
     this.box.hidden = !points;
     this.legendBox.hidden = !points || !this.legend;
     this.data = points ? data : null;
+    this.host.dataset.points = points ? data[0].length : 0;
     if (!points) return;
     if (!this.plot || axis !== this.axis || data.length !== this.plot.series.length) {
       this.axis = axis;
