@@ -33,13 +33,11 @@ else:
 """
 
 
-def draw(env: str, **environment: str) -> str:
+def draw(env: str) -> str:
     """What a fresh process without a display says of an environment."""
     clean = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "MUJOCO_GL")}
     command = [sys.executable, "-c", SCRIPT.format(env=env)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=clean | environment
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().splitlines()[-1]
 
@@ -51,11 +49,6 @@ def test_mujoco_is_drawn_without_a_display_or_the_way_to_it_is_said() -> None:
         pytest.skip(words)
     assert "(300, 400, 3)" in words
     assert " 0 " not in words, "it is not all of one colour"
-
-
-def test_a_driver_that_is_asked_for_and_not_there_is_said_with_the_way_out() -> None:
-    words = draw("Swimmer-v5", MUJOCO_GL="osmesa")
-    assert words.startswith("DRAWN") or "apt install" in words
 
 
 @pytest.fixture
