@@ -91,9 +91,10 @@ def read_comparison(file: Path) -> list[Group]:
 
 
 def iqm(values: Numbers) -> Numbers:
-    """Interquartile mean over the first axis: a quarter of the values is cut at either end."""
-    cut = int(0.25 * len(values))
-    middle: Numbers = np.sort(values, axis=0)[cut : len(values) - cut].mean(axis=0)
+    """Interquartile mean over the last axis but one: a quarter of the values is cut at either end."""
+    num = values.shape[-2]
+    cut = int(0.25 * num)
+    middle: Numbers = np.sort(values, axis=-2)[..., cut : num - cut, :].mean(axis=-2)
     return middle
 
 
@@ -101,8 +102,7 @@ def interval(values: Numbers, seed: int = 0) -> tuple[Numbers, Numbers]:
     """95 % of the interquartile means that other seeds of this kind would have, by bootstrap."""
     rng = np.random.default_rng(seed)
     draws = rng.integers(len(values), size=(RESAMPLES, len(values)))
-    means = np.stack([iqm(values[draw]) for draw in draws])
-    low, high = np.percentile(means, [2.5, 97.5], axis=0)
+    low, high = np.percentile(iqm(values[draws]), [2.5, 97.5], axis=0)
     return low, high
 
 

@@ -93,13 +93,13 @@ class Studio:
         self._publish(view.frame(), self._stamp.updates)
         ctx.wait(max(0.0, self._next_s - ctx.now()))
 
-    def _publish(self, frame: Frame, updates: int) -> None:
+    def _publish(self, frame: Frame, updates: int, filming: str | None = None) -> None:
         """Make this the live picture."""
         ctx, view = self.ctx, self.view
         replace_bytes(ctx.run.live / "frame.jpg", jpeg(frame))
         ctx.words["frames"] += 1
         shown = {"frame": int(ctx.words["frames"]), "time_s": round(ctx.now(), 3)}
-        state = {"updates": updates, "return": view.total, "frames_hz": self._frames_hz}
+        state = {"updates": updates, "return": view.total, "filming": filming}
         write_atomic(ctx.run.live / "view.json", shown | state)
         self._next_s = max(self._next_s, ctx.now() - 1 / self._frames_hz) + 1 / self._frames_hz
 
@@ -170,7 +170,7 @@ class Studio:
                 frame = view.frame()
                 film.add(captioned(frame, f"return {view.total:.1f}"))
                 if self.ctx.now() >= self._next_s:  # filming may take long: the page shows it
-                    self._publish(frame, updates)
+                    self._publish(frame, updates, what.partition(",")[0])
                 yield
             title = f"{self.ctx.spec.id}: return {view.total:.1f} ({what})"
         finally:

@@ -6,9 +6,9 @@ const all = new Set();
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 export const AXES = {
-  time_s: { label: "time", format: clock },
-  env_steps: { label: "env steps", format: (v) => short(v) },
-  updates: { label: "updates", format: (v) => short(v) },
+  time_s: { format: clock, tick: (v) => clock(v).replace(/ (min|h)$/, "") },
+  env_steps: { format: (v) => `${short(v)} env steps`, tick: (v) => short(v) },
+  updates: { format: (v) => `${short(v)} updates`, tick: (v) => short(v) },
 };
 
 const THEME = matchMedia("(prefers-color-scheme: dark)");
@@ -71,11 +71,11 @@ export class Chart {
     };
     const axes = this.axes
       ? [{ stroke: text, font, size: 28, gap: 6, space: 70, grid: { show: false }, ticks: { show: false },
-          values: (u, ticks) => ticks.map(AXES[this.axis].format) }, side("y", 3), ...(right ? [side("right", 1)] : [])]
+          values: (u, ticks) => ticks.map(AXES[this.axis].tick) }, side("y", 3), ...(right ? [side("right", 1)] : [])]
       : [{ show: false }, { show: false }];
     return {
       width: this.box.clientWidth || this.host.clientWidth || 300, height: this.height, scales, axes, bands: this.bands,
-      padding: this.axes ? [8, right ? 0 : 12, 0, 0] : [4, 2, 4, 2],
+      padding: this.axes ? [8, right ? 0 : 20, 0, 0] : [4, 2, 4, 2],
       legend: { show: false },
       cursor: { show: this.axes, y: false, points: { size: 7 }, drag: { x: this.axes, y: false } },
       series: [{}, ...this.series.map((s) => ({

@@ -107,7 +107,7 @@ export function showPicture(id, data, over) {
   say("picture-empty", frame ? "" : noPicture(data, over));
   at("picture-empty").hidden = Boolean(frame);
   say("picture-note", frame && view.updates !== undefined
-    ? `return so far ${short(view.return, 4)} · after ${short(view.updates)} updates` : "");
+    ? `${view.filming ? `filming the ${view.filming}: ` : ""}return so far ${short(view.return, 4)} · after ${short(view.updates)} updates` : "");
   say("h-picture", over ? "The policy, at the end" : "The policy, now");
   showVideos(id, videos, data);
 }

@@ -69,7 +69,7 @@ export class Panels {
     const cores = about.system?.cores ?? 1, gpu = last(table, "perf/gpu_percent");
     const roles = names.map((name) => [name.slice("perf/cpu_percent/".length), last(table, name) ?? 0]);
     const total = last(table, "perf/cpu_percent");
-    say("use-note", total === null ? "" : `${short(total / 100)} of ${cores} cores busy${over ? " at the end" : ""}`);
+    say("use-note", total === null ? "" : `${(total / 100).toFixed(1)} of ${cores} cores busy${over ? " at the end" : ""}`);
     const bars = [...roles.map(([role, use]) => [role, use, cores * 100, ROLES[role] ?? "other", `${Math.round(use)} % of a core`]),
       ...(gpu === null ? [] : [["GPU", gpu, 100, "gpu", percent(gpu)]])];
     fill(at("use-bars"), bars.map(([role, use]) => [role, Math.round(use)]), () => bars.map(([role, use, most, colour, words]) => {
@@ -168,12 +168,14 @@ function showFaults(data) {
   });
 }
 
+const shown = (value) => (typeof value === "number" && value >= 1e4 ? value.toLocaleString("en") : String(value ?? "–"));
+
 function showConfig(about) {
   const wanted = at("config-filter").value.toLowerCase();
   fill(at("config"), [about.config, wanted], () => {
     const sections = { simulation: "env", hyper: "algo" }, rows = [], rest = [];
     const add = (name, value) => {
-      const reason = about.reasons?.[name] ?? "", text = Array.isArray(value) ? value.join(" ") : String(value ?? "–");
+      const reason = about.reasons?.[name] ?? "", text = (Array.isArray(value) ? value : [value]).map(shown).join(" ");
       if (wanted && !`${name} ${text} ${reason}`.toLowerCase().includes(wanted)) return;
       (reason || wanted ? rows : rest).push(el("tr", {}, el("td", {}, el("code", {}, name)), el("td", { class: "value" }, text),
         el("td", { class: "dim" }, reason)));

@@ -2,7 +2,7 @@
 import { at, clock, el, fill, say, short } from "/static/words.js";
 
 const COLUMNS = [
-  ["name", "run"], ["env", "task"], ["algo", "algorithm"], ["state", "state"], ["best_return", "best return", (v) => short(v, 4)],
+  ["name", "run"], ["state", "state"], ["env", "task"], ["algo", "algorithm"], ["best_return", "best return", (v) => short(v, 4)],
   ["final_return", "last return", (v) => short(v, 4)], ["env_steps", "env steps", short], ["wall_s", "time", clock],
   ["sample_hz", "steps/s", short], ["update_hz", "updates/s", short], ["began", "started", when],
 ];
