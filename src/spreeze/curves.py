@@ -77,7 +77,8 @@ def read_comparison(file: Path) -> list[Group]:
         for name, seconds in data["wall_s"].items():
             group = Group(f"{data['env']} {name}", target=target)
             group.seconds = [None if s is None else float(s) for s in seconds]
-            group.curves = [np.array(c, np.float64).reshape(-1, 4) for c in curves.get(name, [])]
+            tables = [np.array(c, np.float64).reshape(-1, 4) for c in curves.get(name, [])]
+            group.curves = [table for table in tables if len(table)]
             groups.append(group)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(

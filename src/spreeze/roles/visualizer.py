@@ -25,11 +25,13 @@ from spreeze.wires.weights import Stamp
 NICENESS = 19
 POLL_S = 0.1
 VIDEO_HZ = 20.0
+FILM_LIMIT_S, LEAST_FRAMES = 10.0, 10
+"""Where others need the cores, a film has what can be drawn in this time, if it is worth the name."""
 LAST_VIDEO_S = 3.0
 """The run is over and the user waits: the last video has what can be drawn in this time."""
 BETTER_BY = 0.1
 """A new best is filmed if it is better by this share of all progress so far ..."""
-FILM_EVERY_S = 20.0
+FILM_EVERY_S = 30.0
 """... and if the last film is that old."""
 KEPT_VIDEOS = 8
 
@@ -70,7 +72,10 @@ class Studio:
         """Nothing was drawn yet."""
         self.ctx, self.view = ctx, view
         self.policy = Policy(ctx.spec, settled(ctx.config.hyper.hidden))
-        self._first = Policy(ctx.spec, self.policy.hidden)
+        self._first: tuple[Policy, int] | None = None
+        """Policy and updates, until it is filmed."""
+        for draft in ctx.run.videos.glob(".*.mp4"):
+            draft.unlink(missing_ok=True)  # of one that was killed
         self._spare = self.policy.vector.copy()
         self._stamp = Stamp()
         self._seeds = np.random.default_rng(ctx.seed()[0])
@@ -106,7 +111,9 @@ class Studio:
     def keep_first(self) -> None:
         """Keep the first policy for its film: while the run starts, every core is needed."""
         self._fetch()
-        self._first.vector[:] = self.policy.vector
+        if self.ctx.words["frames"] == 0:  # not one that was started again
+            first = Policy(self.ctx.spec, self.policy.hidden, self.policy.vector.copy())
+            self._first = (first, self._stamp.updates)
 
     def film_if_due(self) -> Iterator[None]:
         """The first policy, and later the best one, if it is clearly better than the one filmed before."""
@@ -114,20 +121,23 @@ class Studio:
         wanted = self.ctx.config.visualizer.video_s > 0
         if not wanted or words["evaluations"] == 0 or now - self._filmed_s < FILM_EVERY_S:
             return
-        if not self._path("first").exists():
-            yield from self._film(self._path("first"), self._first, 0, "first policy")
+        if self._first is not None:
+            (first, updates), self._first = self._first, None
+            path = self._path("first")
+            yield from self._film(path, first, updates, "first policy", FILM_LIMIT_S)
+            return
         best = float(words["best_return"])
         if np.isnan(self._filmed):
             self._worst = self._filmed = float(words["return_mean"])
         if best - self._filmed > BETTER_BY * abs(best - self._worst):
-            yield from self._film_best("best", None)
+            yield from self._film_best("best", FILM_LIMIT_S)
 
     def film_last(self) -> None:
         """How it ended."""
         for _ in self._film_best("last", LAST_VIDEO_S):
             pass
 
-    def _film_best(self, name: str, limit_s: float | None) -> Iterator[None]:
+    def _film_best(self, name: str, limit_s: float) -> Iterator[None]:
         checkpoint = self.ctx.run.checkpoints / "best"
         if self.ctx.config.visualizer.video_s == 0 or not checkpoint.exists():
             return
@@ -141,7 +151,6 @@ class Studio:
         what = f"best policy, evaluated {self._filmed:.1f}"
         updates = int(checkpoint.name.partition("-")[0])
         yield from self._film(path, policy, updates, what, limit_s)
-        self._filmed_s = self.ctx.now()
         for old in sorted(self.ctx.run.videos.glob("*-best.mp4"))[:-KEPT_VIDEOS]:
             old.unlink(missing_ok=True)
 
@@ -149,7 +158,7 @@ class Studio:
         return self.ctx.run.videos / f"{name}.mp4"
 
     def _film(
-        self, path: Path, policy: Policy, updates: int, what: str, limit_s: float | None = None
+        self, path: Path, policy: Policy, updates: int, what: str, limit_s: float
     ) -> Generator[None, None, None]:
         """One episode, from its start; whatever was filmed when it must end is kept."""
         view, began_s = self.view, time.monotonic()
@@ -164,7 +173,7 @@ class Studio:
                     view.step(lambda obs: policy.scale(policy.act(obs, explore=False)))
                     if view.ended:
                         break
-                late = limit_s is not None and time.monotonic() - began_s > limit_s
+                late = time.monotonic() - began_s > limit_s
                 if view.ended or late:  # after its end the next episode would be seen
                     break
                 frame = view.frame()
@@ -172,11 +181,13 @@ class Studio:
                 if self.ctx.now() >= self._next_s:  # filming may take long: the page shows it
                     self._publish(frame, updates, what.partition(",")[0])
                 yield
-            title = f"{self.ctx.spec.id}: return {view.total:.1f} ({what})"
+            if film.num_frames >= LEAST_FRAMES:
+                title = f"{self.ctx.spec.id}: return {view.total:.1f} ({what})"
+                self.ctx.words["videos"] += 1
         finally:
             film.close(title)
             view.ended = True  # what comes next is another episode
-        self.ctx.words["videos"] += 1
+            self._filmed_s = self.ctx.now()
 
     def _fetch(self) -> None:
         stamp = self.ctx.weights.fetch(self._spare, self._stamp.version)
