@@ -29,7 +29,8 @@ except NoPicture as problem:
     print("NONE", problem)
 else:
     frame = view.frame()
-    print("DRAWN", frame.shape, int(frame.std()), os.environ["MUJOCO_GL"])
+    camera = view._env.unwrapped.mujoco_renderer.camera_id
+    print("DRAWN", frame.shape, int(frame.std()), os.environ["MUJOCO_GL"], "camera", camera)
 """
 
 
@@ -48,7 +49,8 @@ def test_mujoco_is_drawn_without_a_display_or_the_way_to_it_is_said() -> None:
         assert "apt install" in words
         pytest.skip(words)
     assert "(300, 400, 3)" in words
-    assert " 0 " not in words, "it is not all of one colour"
+    assert ") 0 " not in words, "it is not all of one colour"
+    assert "camera -1" not in words, "the camera follows the robot"
 
 
 @pytest.fixture

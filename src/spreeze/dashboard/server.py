@@ -87,6 +87,7 @@ def make_server(page: Page, access: Access) -> Server:
         log_level="warning",
         access_log=False,  # addresses have the token in them
         server_header=False,
+        proxy_headers=False,
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_keep_alive=20,
         timeout_graceful_shutdown=1,

@@ -40,6 +40,7 @@ class View:
     def __init__(self, target: EnvTarget, spec: EnvSpec, mode: str = "rgb_array") -> None:
         """Make the environment so that it draws: for us, or with mode `human` in a window."""
         env = _make_drawn(target, mode)
+        _follow_the_robot(env)
         self._env = env
         self._stepper = LoopStepper([flattened(env)])
         self._outcome = Outcome(1, spec.obs_size)
@@ -99,6 +100,14 @@ def _make_drawn(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
             f"the environment does not take render_mode={mode!r}: give its class or factory that argument"
         )
     return env
+
+
+def _follow_the_robot(env: gym.Env[Any, Any]) -> None:
+    """Gymnasium's own camera stands still, and a good policy runs out of its picture."""
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is not None and getattr(renderer, "camera_id", 0) in (None, -1):
+        with contextlib.suppress(KeyError):
+            renderer.camera_id = renderer.model.camera("track").id
 
 
 def _is_mujoco(target: EnvTarget) -> bool:
