@@ -105,8 +105,12 @@ def _check_sizes(config: Config) -> list[str]:
         if "auto" not in (value, capacity) and value > capacity:
             flag = name.replace("_", "-")
             problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
-    if config.serial and config.visualizer.draw == "on":
-        problems.append("--visualizer.draw on needs a process of its own: not with --serial.")
+    for asked, flag in (
+        (config.visualizer.draw == "on", "--visualizer.draw on"),
+        (config.track is not None, f"--track {config.track}"),
+    ):
+        if config.serial and asked:
+            problems.append(f"{flag} needs a process of its own: not with --serial.")
     if config.device == "cpu" and config.replay.placement in ("gpu", "pinned"):
         problems.append(
             f"--replay.placement {config.replay.placement} is for a GPU, and --device is cpu: use host."

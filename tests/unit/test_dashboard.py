@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from itertools import pairwise
@@ -62,11 +63,11 @@ def test_a_long_run_stays_a_small_table() -> None:
 
 def test_a_curve_is_the_evaluations_of_a_run(tmp_path: Path) -> None:
     run = StoredRun(make_run(tmp_path, "a", num=1000))
-    points = curve(run)
+    points = asyncio.run(curve(run))
     assert 400 <= len(points) <= 600
     assert points[0][:3] == [1.0, 1000, 100]
     assert points[-1][:3] == [1000.0, 1_000_000, 100_000]
-    assert curve(StoredRun(tmp_path / "nothing")) == []
+    assert asyncio.run(curve(StoredRun(tmp_path / "nothing"))) == []
 
 
 def test_the_library_finds_runs_as_they_come(

@@ -85,7 +85,7 @@ class Page:
             stamp = -1
         known = self._curves.get(run.id)
         if known is None or known[0] != stamp:
-            known = self._curves[run.id] = (stamp, curve(run))
+            known = self._curves[run.id] = (stamp, await curve(run))
         return _json({"id": run.id, "curve": known[1]})
 
     async def _frame(self, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections import deque
@@ -49,9 +50,9 @@ class Table:
 class Following:
     """All that a page shows of a run."""
 
-    def __init__(self, run: StoredRun) -> None:
-        """Nothing is read yet."""
-        self.run = run
+    def __init__(self, run: StoredRun, files: str = FILES) -> None:
+        """Nothing is read yet; `files` are the metrics to follow."""
+        self.run, self._files = run, files
         self.tables: dict[str, Table] = {}
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
         self._new_notes: list[dict[str, Any]] = []
@@ -61,7 +62,7 @@ class Following:
     def look(self) -> tuple[dict[str, Any], bool]:
         """What is new since the last look, and whether there is more to read at once."""
         more = False
-        for name in self.run.listing("metrics", FILES)[:MAX_FILES]:
+        for name in self.run.listing("metrics", self._files)[:MAX_FILES]:
             more |= self._read(name)
         news: dict[str, Any] = {}
         tables = {
@@ -140,11 +141,11 @@ class Following:
 VIDEOS = r"[\w-]{1,60}\.mp4"
 
 
-def curve(run: StoredRun) -> list[list[float | None]]:
+async def curve(run: StoredRun) -> list[list[float | None]]:
     """The evaluations of a run: time, env steps, updates, mean return."""
-    following = Following(run)
+    following = Following(run, r"evaluator-0\.jsonl")
     while following.look()[1]:
-        pass
+        await asyncio.sleep(0)
     table = following.tables.get("evaluator-0")
     if table is None or "eval/mean_reward" not in table.columns:
         return []

@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import setproctitle
@@ -65,18 +64,26 @@ class Limited(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that leaves the signals of its process alone if asked to."""
+    """A server that tells its pages how it ended, and leaves the signals of its process alone if asked to."""
 
-    handles_signals = True
+    def __init__(self, config: uvicorn.Config, page: Page, handles_signals: bool) -> None:
+        """Serve `page`, the application of `config`."""
+        super().__init__(config)
+        self._page, self._handles_signals = page, handles_signals
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Ctrl-C ends the command; in a run the supervisor alone decides."""
-        with super().capture_signals() if self.handles_signals else contextlib.nullcontext():
+        with super().capture_signals() if self._handles_signals else contextlib.nullcontext():
             yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let the pages go before their connections."""
+        await self._page.channels.end()
+        await super().shutdown(sockets)
 
-def make_server(page: Page, access: Access) -> Server:
+
+def make_server(page: Page, access: Access, handles_signals: bool = True) -> Server:
     """The page as a server, to be run on a listening socket."""
     config = uvicorn.Config(
         page.app(access),
@@ -84,7 +91,7 @@ def make_server(page: Page, access: Access) -> Server:
         ws="none",
         loop="asyncio",
         lifespan="off",
-        log_level="warning",
+        log_level="error",  # what strangers send is not worth a line each
         access_log=False,  # addresses have the token in them
         server_header=False,
         proxy_headers=False,
@@ -92,7 +99,7 @@ def make_server(page: Page, access: Access) -> Server:
         timeout_keep_alive=20,
         timeout_graceful_shutdown=1,
     )
-    return Server(config)
+    return Server(config, page, handles_signals)
 
 
 def serve(page: Page, access: Access, listening: socket.socket) -> None:
@@ -114,18 +121,11 @@ def companion_main(payload: bytes, _report_fd: int, ending_fd: int, socket_fd: i
 async def _beside_a_run(
     run_path: Path, access: Access, ending_fd: int, listening: socket.socket
 ) -> None:
-    page = Page(run_path.parent, run_path.name)
-    server = make_server(page, access)
-    server.handles_signals = False
-    waiting: list[asyncio.Task[Any]] = []
-
-    async def end() -> None:
-        await page.channels.end()
-        server.should_exit = True
+    server = make_server(Page(run_path.parent, run_path.name), access, handles_signals=False)
 
     def over() -> None:
         loop.remove_reader(ending_fd)
-        waiting.append(asyncio.create_task(end()))
+        server.should_exit = True
 
     loop = asyncio.get_running_loop()
     loop.add_reader(ending_fd, over)
