@@ -9,6 +9,7 @@ their ratios. Run it on a machine that does nothing else.
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -63,7 +64,9 @@ class Client(threading.Thread):
 def training(env: str, seconds: float, folder: str) -> Iterator[Path]:
     """A run that lasts long enough; gives its directory."""
     command = ["-m", "spreeze", "train", env, "--time", f"{seconds}s", "--runs", folder]
-    process = subprocess.Popen([sys.executable, *command, "--name", "r"], stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, *command, "--name", "r"], **quiet)
+    os.nice(19)  # what is measured is the server; a browser would run elsewhere
     try:
         yield Path(folder) / "r"
     finally:

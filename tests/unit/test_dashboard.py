@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from fake_runs import append, make_run
+from spreeze.companions import Companions
+from spreeze.config import config_with, default_config
 from spreeze.dashboard.following import MAX_ROWS, Following, Table, curve
 from spreeze.dashboard.library import Library, StoredRun, clean
+from spreeze.rundir import RunDir
 
 
 def rows(news: dict[str, Any], role: str) -> list[Any]:
@@ -104,3 +107,40 @@ def test_the_library_finds_runs_as_they_come(
 def test_what_gets_through_is_plain_and_bounded(value: Any, cleaned: Any) -> None:
     assert clean(value) == cleaned
     json.dumps(clean(value), allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("knobs", [{"dashboard": False}, {"serial": True}])
+def test_a_run_without_a_page_opens_no_port(tmp_path: Path, knobs: dict[str, Any]) -> None:
+    companions = Companions(config_with(default_config(), knobs), RunDir(tmp_path))
+    companions.close()
+    assert (companions.all, companions.notes, companions.page, companions.status) == (
+        [],
+        [],
+        "",
+        {},
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_a_run_goes_on_and_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.companions.find_spec", lambda _: None)
+    companions = Companions(default_config(), RunDir(tmp_path))
+    companions.close()
+    assert companions.all == []
+    (note,) = companions.notes
+    assert 'pip install "spreeze[dashboard]"' in note
+
+
+def test_the_address_is_told_with_its_token_on_the_screen_only(tmp_path: Path) -> None:
+    config = config_with(default_config(), {"cores": "shared"})
+    companions = Companions(config, RunDir(tmp_path))
+    try:
+        token = (tmp_path / "dashboard.token").read_text().strip()
+        assert companions.page.endswith(f"?token={token}")
+        assert token not in companions.status["url"]
+        assert [companion.name for companion in companions.all] == ["dashboard"]
+    finally:
+        companions.close()
+    assert not list(tmp_path.iterdir()), "the secret goes with the run"

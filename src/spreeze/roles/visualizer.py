@@ -27,7 +27,7 @@ POLL_S = 0.1
 VIDEO_HZ = 20.0
 FILM_LIMIT_S, LEAST_FRAMES = 10.0, 10
 """Where others need the cores, a film has what can be drawn in this time, if it is worth the name."""
-LAST_VIDEO_S = 3.0
+LAST_VIDEO_S = 2.0
 """The run is over and the user waits: the last video has what can be drawn in this time."""
 BETTER_BY = 0.1
 """A new best is filmed if it is better by this share of all progress so far ..."""
