@@ -207,7 +207,7 @@ def test_what_is_not_there_yet_is_said(browser: Any, tmp_path: Path) -> None:
     with dashboard(run) as address, tab(browser, NARROW) as look:
         look.page.goto(address)
         look.wait("document.querySelector('#return-chart').textContent.includes('starting')")
-        assert "not drawn" in look.text(".picture")
+        look.wait("document.querySelector('.picture').textContent.includes('not drawn')")
         assert "Comes with the first update" in look.text("#losses")
         assert "Nothing has gone wrong" in look.text("#faults")
         look.shoot("empty-narrow-light")

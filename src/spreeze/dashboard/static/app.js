@@ -4,7 +4,7 @@ import { ReturnChart, showPicture } from "/static/overview.js";
 import { Panels } from "/static/panels.js";
 import { RunList } from "/static/runs.js";
 
-const KEEP_ROWS = 4000, LIST_EVERY_MS = 5000, LINGER_MS = 10000;
+const KEEP_ROWS = 4000, LIST_EVERY_MS = 5000, LINGER_MS = 10000, RETRY_MS = 5000;
 const OVER = ["finished", "interrupted", "failed", "killed"];
 
 const empty = () => ({ tables: {}, notes: [], status: {}, summary: {}, view: {}, videos: [], frame: 0 });
@@ -65,7 +65,8 @@ function listen() {
   };
   source.onerror = () => {
     page.lost = true;
-    if (over()) stop(source);
+    if (over() || source.readyState === EventSource.CLOSED) stop(source);
+    if (!over()) setTimeout(listen, RETRY_MS);
     banner();
   };
 }
@@ -76,6 +77,11 @@ function stop(source) {
 }
 
 function take(news) {
+  if ("frame" in news && Object.keys(news).length === 1) {
+    page.data.frame = news.frame;
+    showPicture(page.id, page.data, over());
+    return;
+  }
   const data = page.data = news.whole ? empty() : page.data;
   for (const [role, { columns, rows }] of Object.entries(news.tables ?? {})) {
     const table = data.tables[role] ??= { columns, rows: [] };
