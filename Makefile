@@ -42,7 +42,7 @@ clean:
 	  { echo "Python has no venv module here. Debian: apt install python3-venv"; rm -rf .venv; exit 1; }
 
 .venv/train.stamp: pyproject.toml constraints.txt | .venv/bin/python
-	@$(INSTALL) -e '.[classic]'
+	@$(INSTALL) -e '.[classic,dashboard]'
 	@touch $@
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python

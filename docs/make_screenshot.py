@@ -12,7 +12,7 @@ from spreeze.screen import page
 config = config_with(default_config(env="Pendulum-v1"), {"target": -200.0, "time": "60s"})
 pages = []
 with tempfile.TemporaryDirectory() as folder:
-    config = config_with(config, {"runs": folder + "/runs", "name": "pendulum"})
+    config = config_with(config, {"runs": folder + "/runs", "name": "pendulum", "dashboard": False})
     run = launch(config, config.env, lambda *shown: pages.append(page(*shown, width=92)))
 console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True)
 console.print("$ make train", style="dim")

@@ -202,3 +202,24 @@ def camera_env() -> gym.Env[Any, Any]:
 def open_ended_env() -> gym.Env[Any, Any]:
     """Actions without an upper bound."""
     return SpaceEnv(action=Box(np.array([-1, 0], np.float32), np.array([1, np.inf], np.float32)))
+
+
+class BreaksWhenDrawn(ReachEnv):
+    """Draws once, when it is tried out, and never again."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+        self.drawn = 0
+
+    def render(self) -> Any:
+        self.drawn += 1
+        if self.drawn > 1:
+            raise RuntimeError("the camera fell off")
+        return np.zeros((64, 64, 3), np.uint8)
+
+
+def breaks_when_drawn(render_mode: str | None = None) -> gym.Env[Any, Any]:
+    return BreaksWhenDrawn(render_mode)

@@ -33,7 +33,8 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
         config = default_config(knobs.pop("algo", "sac"), name, knobs.pop("preset", None))
     else:
         config = resumed_config(str(resume), Path(knobs.get("runs", "runs")))
-    config = config_with(config, {"env": name, **knobs})
+    # A program that calls a library does not expect an open port.
+    config = config_with(config, {"env": name, "dashboard": False, **knobs})
     with Screen() as screen:
         return launch(config, env, screen, announce=screen.announce)
 

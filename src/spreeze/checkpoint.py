@@ -98,8 +98,13 @@ def _try_to_save(
 
 def write_atomic(path: Path, value: Any) -> None:
     """Replace a JSON file in one step: a reader sees the old one or the new one."""
+    replace_bytes(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Replace a file in one step; not synced: for what is rewritten all the time."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(value, indent=2) + "\n")
+    draft.write_bytes(content)
     draft.replace(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "evaluator.episodes": (1, 10_000),
     "evaluator.every_s": (0, 1e6),
     "evaluator.share": (0.001, 1),
+    "visualizer.frames_hz": (0.05, 60),
+    "visualizer.video_s": (0, 600),
     "checkpoint.every_s": (0.1, 1e6),
     "checkpoint.keep": (1, 100_000),
     "algo.gamma": (0, 1),
@@ -36,12 +39,15 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 FRACTIONS = {
     *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "checkpoint.every_s"),
+    *("visualizer.frames_hz", "visualizer.video_s"),
     *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
 }
 CHOICES = {
     "cores": ("auto", "separate", "shared"),
     "env.engine": ENGINES,
     "replay.placement": ("auto", *PLACEMENTS),
+    "visualizer.draw": ("auto", "on", "off"),
+    "track": (None, "wandb", "trackio"),
 }
 
 
@@ -61,7 +67,7 @@ def check_config(config: Config) -> list[str]:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
         problems.append(f"--device {config.device}: must be auto, cpu, cuda or cuda:0.")
     problems += [
-        f"--{name} {knob(config, name)}: must be one of {', '.join(allowed)}."
+        f"--{name} {knob(config, name)}: must be one of {', '.join(filter(None, allowed))}."
         for name, allowed in CHOICES.items()
         if knob(config, name) not in allowed
     ]
@@ -75,6 +81,10 @@ def check_config(config: Config) -> list[str]:
         if value != "auto" and not (_is_number(value, whole) and low <= value <= high):
             flag, kind = name.replace("_", "-"), "a whole number" if whole else "a number"
             problems.append(f"--{flag} {value}: must be {kind} from {low:g} to {high:g}.")
+    if config.track in ("wandb", "trackio") and find_spec(config.track) is None:
+        problems.append(
+            f'--track {config.track} needs a package that is missing: pip install "spreeze[{config.track}]"'
+        )
     hidden = config.hyper.hidden
     if hidden != "auto" and not (hidden and all(1 <= width <= 65_536 for width in hidden)):
         problems.append(
@@ -95,6 +105,12 @@ def _check_sizes(config: Config) -> list[str]:
         if "auto" not in (value, capacity) and value > capacity:
             flag = name.replace("_", "-")
             problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
+    for asked, flag in (
+        (config.visualizer.draw == "on", "--visualizer.draw on"),
+        (config.track is not None, f"--track {config.track}"),
+    ):
+        if config.serial and asked:
+            problems.append(f"{flag} needs a process of its own: not with --serial.")
     if config.device == "cpu" and config.replay.placement in ("gpu", "pinned"):
         problems.append(
             f"--replay.placement {config.replay.placement} is for a GPU, and --device is cpu: use host."

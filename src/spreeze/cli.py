@@ -14,6 +14,9 @@ from importlib import import_module
 COMMANDS = {
     "train": "train a policy until a target, a time or a number of steps is reached",
     "eval": "play a trained policy without noise and print its returns",
+    "play": "show a trained policy in a window, or film it",
+    "plot": "learning curves as an image",
+    "dashboard": "the live page for a run or for all runs of a folder",
     "runs": "a table of the runs in a folder",
     "tune": "find the settings for this machine without training",
     "algos": "the algorithms, one line each",
@@ -70,6 +73,6 @@ def _open_closed_streams() -> None:
 def _print_help() -> None:
     print("Spreeze: reinforcement learning at full speed on one desktop.\n")
     for name, what in COMMANDS.items():
-        print(f"  spreeze {name:8} {what}")
+        print(f"  spreeze {name:9} {what}")
     print("\nEvery command explains itself:  spreeze train --help")
     print("First run:  spreeze train Pendulum-v1 --target -200")

@@ -84,6 +84,18 @@ class EvaluatorConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VisualizerConfig:
+    """Pictures of the policy while it learns."""
+
+    draw: Literal["on", "off"] | Auto = "auto"
+    """Draw the newest policy, in a process of its own. Auto: where there is a live page to show it."""
+    frames_hz: float | Auto = "auto"
+    """Pictures per second, at most. Auto: few where cores are few."""
+    video_s: float = 10.0
+    """Longest video of a milestone (the first policy, a clearly better one, the end) in seconds; 0 for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
     """What is kept on disk."""
 
@@ -133,6 +145,10 @@ class Config:
     """Named settings to start from, or none. Default: the environment's own where there is one."""
     resume: str | None = None
     """Go on from the last checkpoint of this run (its replay starts empty)."""
+    dashboard: bool = True
+    """Show the run on a live page at a local address, printed on the screen."""
+    track: Literal["wandb", "trackio"] | None = None
+    """Send the metrics to Weights & Biases or trackio too (extras `wandb`, `trackio`)."""
     simulation: Annotated[SimulationConfig, tyro.conf.arg(name="env")] = field(
         default_factory=SimulationConfig
     )
@@ -140,6 +156,7 @@ class Config:
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
+    visualizer: VisualizerConfig = field(default_factory=VisualizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
     hyper: Annotated[AlgoConfig, tyro.conf.arg(name="algo")] = field(
@@ -167,6 +184,7 @@ SECTIONS = {
     "replay": "replay",
     "learner": "learner",
     "evaluator": "evaluator",
+    "visualizer": "visualizer",
     "checkpoint": "checkpoint",
     "tuner": "tuner",
     "hyper": "algo",

@@ -15,10 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from spreeze.backends.local import Child, Processes, start_role
+from spreeze.backends.local import Child, Companion, Processes, start_companion, start_role
 from spreeze.backends.serial import run_serially
 from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config, check_folder
+from spreeze.companions import Companions
 from spreeze.config import Config, settled
 from spreeze.controller import Controller
 from spreeze.envs.pool import Pool
@@ -37,6 +38,8 @@ from spreeze.wires.control import Control
 TICK_S, SHOW_EVERY_S, WRITE_EVERY_S = 0.05, 0.25, 1.0
 STUCK_S, GRACE_S, KILL_S = 3.0, 10.0, 5.0
 RESTART_DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0, 30.0)
+PART_S = {"visualizer-0": 6.0, "dashboard": 3.0, "tracker": 60.0}
+"""How long those who only look on may take to end, unless the user has pressed Ctrl-C."""
 
 Show = Callable[[Snapshot, RunDir, Config], None]
 
@@ -149,8 +152,10 @@ class Supervisor:
         self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
         self.restarts: dict[str, int] = {}
-        self.due: list[tuple[float, Job]] = []
+        self.due: list[tuple[float, Job | Companion]] = []
         self.shown_s = self.written_s = 0.0
+        self.drawn = False
+        """Whether the visualizer has come as far as to draw."""
 
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
@@ -159,6 +164,12 @@ class Supervisor:
         # The learner first: it has the longest way to its first unit of work.
         samplers = [job("sampler", i) for i in range(settled(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]
+        # Who only looks on: training goes on whatever becomes of them.
+        self.companions = Companions(config, run_dir)
+        pictures = [job("visualizer")] if config.visualizer.draw == "on" else []
+        self.onlookers: list[Job | Companion] = [*pictures, *self.companions.all]
+        self.progress.snapshot.page = self.companions.page
+        self.progress.notes += self.companions.notes
 
     def run(self, processes: Processes | None) -> Run:
         """Live through the whole run, with a process per role or, without `processes`, with none."""
@@ -166,7 +177,7 @@ class Supervisor:
         rounds = None if processes else run_serially(self.jobs, self.arena)
         try:
             if processes:
-                for job in self.jobs:
+                for job in (*self.jobs, *self.onlookers):
                     self._start(job, processes)
             while failure is None:
                 if (end := self._end()) is not None:
@@ -185,12 +196,19 @@ class Supervisor:
             elif rounds:
                 rounds.close()  # type: ignore[attr-defined]
             summary = self._finish(state if failure is None else "failed", reason)
+            if processes:
+                self._part(processes)
+            self.companions.close()
         if failure is not None:
             raise RunFailed(failure)
         return Run(self.run_dir.path, summary, self.interrupts.signal == signal.SIGINT)
 
-    def _start(self, job: Job, processes: Processes) -> None:
-        child = start_role(processes, job, self.arena, self.run_dir.log(job.name))
+    def _start(self, job: Job | Companion, processes: Processes) -> None:
+        log = self.run_dir.log(job.name)
+        if isinstance(job, Job):
+            child = start_role(processes, job, self.arena, log)
+        else:
+            child = start_companion(processes, job, log)
         self.children[job.name] = child
         self.progress.pids[job.name] = child.pid
 
@@ -212,12 +230,15 @@ class Supervisor:
         """A role ended before the run did. One that raised would raise again, so the run fails
         with its traceback; one that was killed from outside is started again."""
         log = self.run_dir.log(child.name)
+        for onlooker in self.onlookers:
+            if onlooker.name == child.name:
+                self._onlooker_ended(onlooker, child)
+                return None
         if child.report:
             return _crash(child, log)
         job = next(job for job in self.jobs if job.name == child.name)
         count = self.restarts[child.name] = self.restarts.get(child.name, 0) + 1
-        code = child.exit_code or 0
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        code, how = child.exit_code or 0, child.how_it_ended
         if count > len(RESTART_DELAYS_S):
             return f"{child.name} was ended by {how} for the {count}th time; its output is in {log}"
         if job.role == "learner":
@@ -229,9 +250,23 @@ class Supervisor:
             config = dataclasses.replace(job.config, resume=str(job.run_path))
             job = dataclasses.replace(job, config=config)
         self.progress.restarts += 1
-        self.progress.notes.append(f"{child.name} was ended by {how} and started again")
+        self.progress.note(f"{child.name} was ended by {how} and started again")
         self.due.append((time.monotonic() + RESTART_DELAYS_S[count - 1], job))
         return None
+
+    def _onlooker_ended(self, job: Job | Companion, child: Child) -> None:
+        """Start it again, unless it had nothing to do or ends whatever we do."""
+        self.progress.pids.pop(child.name, None)
+        if child.exit_code == 0:
+            return
+        count = self.restarts[child.name] = self.restarts.get(child.name, 0) + 1
+        if count > len(RESTART_DELAYS_S):
+            log = self.run_dir.log(child.name)
+            self.progress.note(f"{child.name} was given up after {count} ends; see {log}")
+            return
+        self.progress.restarts += 1
+        self.progress.note(f"{child.name} was ended by {child.how_it_ended} and started again")
+        self.due.append((time.monotonic() + RESTART_DELAYS_S[count - 1], job))
 
     def _end(self) -> tuple[str, str] | None:
         """(state, reason) if the run is over."""
@@ -258,9 +293,14 @@ class Supervisor:
             if (decision := self.controller.tick(now)) is not None:
                 self.progress.decided(decision)
             with contextlib.suppress(OSError):
-                write_atomic(self.run_dir.path / "status.json", self.progress.status("running"))
+                self._write_status("running")
                 if self.control.learner["first_update_s"] > 0:
                     self.tensorboard.update()
+
+    def _write_status(self, state: str) -> None:
+        view = RunDir(self.run_dir.live).read("view")
+        beside = {"dashboard": self.companions.status, "visualizer": view}
+        write_atomic(self.run_dir.path / "status.json", self.progress.status(state) | beside)
 
     def _draw(self) -> None:
         """Show the run; a screen that cannot be drawn must not end it."""
@@ -268,13 +308,14 @@ class Supervisor:
             self.show(self.progress.snapshot, self.run_dir, self.config)
         except Exception as error:
             self.show = lambda *_: None
-            self.progress.notes.append(f"the screen was given up: {type(error).__name__}: {error}")
+            self.progress.note(f"the screen was given up: {type(error).__name__}: {error}")
 
     def _stop(self, processes: Processes) -> str | None:
         """Let every role end its unit of work; kill what takes too long or after another Ctrl-C."""
         before = self._beats()
         self.control.supervisor["stop"] = 1
-        children = list(self.children.values())
+        looking_on = {job.name for job in self.onlookers}
+        children = [child for name, child in self.children.items() if name not in looking_on]
         began, late = time.monotonic(), False
         while any(child.exit_code is None for child in children) and processes.failure is None:
             waited_s = time.monotonic() - began
@@ -307,12 +348,27 @@ class Supervisor:
         summary = self.progress.summary(state, "error" if state == "failed" else reason)
         write_atomic(self.run_dir.path / "summary.json", summary)
         self.progress.pids = {}
-        write_atomic(self.run_dir.path / "status.json", self.progress.status(state))
+        self.companions.say_end()
+        self._write_status(state)
         self._draw()
+        self.drawn = bool(self.control.visualizer["frames"])
         self.recorder.close()
         self.tensorboard.close()
         self.arena.close()
         return summary
+
+    def _part(self, processes: Processes) -> None:
+        """Let those who look on see the end; kill who stays too long."""
+        children = [self.children[job.name] for job in self.onlookers if job.name in self.children]
+        hurry = self.interrupts.signal == signal.SIGINT
+        began = time.monotonic()
+        while any(child.exit_code is None for child in children) and processes.failure is None:
+            for child in children:
+                idle = child.name == "visualizer-0" and not self.drawn
+                patience_s = 0.0 if idle else 0.5 if hurry else PART_S[child.name]
+                if time.monotonic() - began > patience_s or self.interrupts.urgent:
+                    child.kill()
+            processes.poll(TICK_S)
 
 
 def _crash(child: Child, log: Path) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from bisect import bisect_left
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +49,8 @@ class Snapshot:
     warnings: list[str] = field(default_factory=list)
     evaluations: list[tuple[float, float]] = field(default_factory=list)
     """(time, mean return) of every evaluation so far."""
+    page: str = ""
+    """Address of the live page; empty without one."""
 
 
 class Progress:
@@ -65,9 +69,12 @@ class Progress:
         self._started_s = started_s
         self._recorder = recorder
         self._sample_rate, self._update_rate = Rate(), Rate()
-        self._stalls: dict[str, Rate] = {"samplers": Rate(), "learner": Rate()}
+        self._stalls = {name: Rate() for name in ("samplers", "learner", "evaluator", "visualizer")}
         self._waited_s = 0.0
         self._sampler_waits = control.samplers["waited_s"].copy()
+        self._frame_rate = Rate()
+        self._arrivals: deque[tuple[float, int]] = deque(maxlen=100_000)
+        """Time and env steps, each second."""
         self._beats: dict[str, tuple[int, float]] = {}
         self._processes: dict[int, psutil.Process] = {}
         self._gpu = _GpuMeter(config.device)
@@ -96,6 +103,14 @@ class Progress:
         place = PLACEMENTS[int(learner["replay_placement"])]
         return f"out of GPU memory: went on with replay.placement {place} and batches of {self.batch_size}"
 
+    def note(self, text: str) -> None:
+        """Something happened that the user should know, now and when he looks back."""
+        self.notes.append(text)
+        snap = self.snapshot
+        self._recorder.record(
+            time_s=self.elapsed_s, env_steps=snap.env_steps, updates=snap.updates, event=text
+        )
+
     def look(self) -> Snapshot:
         """Read the words anew."""
         control, snap = self._control, self.snapshot
@@ -122,7 +137,12 @@ class Progress:
         idle = samplers["waited_s"] - self._sampler_waits
         self._sampler_waits = samplers["waited_s"].copy()
         self._waited_s += float(idle[: max(1, int(control.supervisor["active_samplers"]))].mean())
-        waited = {"samplers": self._waited_s, "learner": float(learner["waited_s"])}
+        waited = {
+            "samplers": self._waited_s,
+            "learner": float(learner["waited_s"]),
+            "evaluator": float(evaluator["waited_s"]),
+            "visualizer": float(control.visualizer["waited_s"]),
+        }
         snap.stall_percent = {
             role: min(100.0, 100 * rate.update(waited[role], now))
             for role, rate in self._stalls.items()
@@ -134,6 +154,7 @@ class Progress:
             self._reached_s = snap.time_s if serial else float(evaluator["target_time_s"])
         if now - self._looked_at_use_s >= 1.0:
             self._looked_at_use_s = now
+            self._arrivals.append((snap.time_s, snap.env_steps))
             self._measure_use()
             if learner["first_update_s"] > 0:
                 self._lags.append(snap.policy_lag)
@@ -244,7 +265,8 @@ class Progress:
             "perf/update_frame_hz": snap.update_frame_hz,
             "perf/cpu_percent": sum(snap.cpu_percent.values()),
             "perf/gpu_percent": snap.gpu_percent,
-            "replay/age_s": snap.replay_rows / snap.sample_hz if snap.sample_hz > 0 else None,
+            "perf/frames_hz": self._frame_rate.update(float(self._control.visualizer["frames"])),
+            "replay/age_s": self._replay_age(),
         }
         values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
         values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}
@@ -254,6 +276,15 @@ class Progress:
             updates=snap.updates,
             **{name: value for name, value in values.items() if value is not None},
         )
+
+    def _replay_age(self) -> float | None:
+        """Seconds since the middle one of the stored transitions came."""
+        snap = self.snapshot
+        middle = snap.env_steps - snap.replay_rows // 2
+        if not snap.replay_rows:
+            return None
+        index = bisect_left(self._arrivals, middle, key=lambda arrival: arrival[1])
+        return snap.time_s - self._arrivals[min(index, len(self._arrivals) - 1)][0]
 
     def _bottleneck(self) -> str:
         """Which role limits the run, in words."""

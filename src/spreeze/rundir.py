@@ -1,7 +1,7 @@
 """The run directory: all that tools know about a run.
 
 config.json   system.json   status.json   summary.json
-metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  videos/  logs/<role>-<i>.log
+metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  live/  videos/  logs/<role>-<i>.log
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ class RunDir:
     def metrics(self) -> Path:
         """Where the JSON lines lie."""
         return self.path / "metrics"
+
+    @property
+    def live(self) -> Path:
+        """Where the newest picture of the policy lies, `frame.jpg`, and what it shows, `view.json`."""
+        return self.path / "live"
+
+    @property
+    def videos(self) -> Path:
+        """Where the videos of milestones lie."""
+        return self.path / "videos"
 
     def log(self, role: str) -> Path:
         """Where a role's output goes."""
@@ -87,3 +97,33 @@ def find_run(run: str | None, folder: Path) -> RunDir:
         f" Did you mean {near[0]}?" if near else f" {folder}/ holds {len(runs)} runs: spreeze runs"
     )
     raise UsageError([f"there is no run {run!r}.{hint}"])
+
+
+def run_facts(run: RunDir) -> dict[str, Any]:
+    """One run as a row: its summary, or what it last said of itself."""
+    import psutil
+
+    status, summary = run.read("status"), run.read("summary")
+    progress, pid = _mapping(status.get("progress")), _mapping(status.get("pids")).get("supervisor")
+    state = summary.get("state") or status.get("state", "unknown")
+    if state == "running" and not (
+        isinstance(pid, int) and 0 < pid < 2**31 and psutil.pid_exists(pid)
+    ):
+        state = "killed"
+    names = (
+        "best_return",
+        "final_return",
+        "env_steps",
+        "updates",
+        "wall_s",
+        "sample_hz",
+        "update_hz",
+    )
+    other = {"final_return": "eval_return", "wall_s": "time_s"}
+    values = {name: summary.get(name, progress.get(other.get(name, name))) for name in names}
+    return {"name": run.path.name, "state": state, **values, "reason": summary.get("reason")}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A stored file may hold anything."""
+    return value if isinstance(value, dict) else {}

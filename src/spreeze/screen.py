@@ -99,6 +99,12 @@ class Screen:
         if self._live:
             self._live.update(page(snap, run, config, self.console.width), refresh=True)
         elif time.monotonic() - self._said_s >= LINE_EVERY_S:
+            if snap.page and not self._said_s:  # a log is no place for the token
+                address, _, _ = snap.page.partition("?")
+                where = run.short_path / "dashboard.token"
+                self.console.print(
+                    f"live page: {address}?token=...  (the token is in {where})", soft_wrap=True
+                )
             self._said_s = time.monotonic()
             self.console.print(line(snap), soft_wrap=True)
 
@@ -152,6 +158,8 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
         parts.append(
             Text.assemble(("tuner  ", "dim"), snap.decision, overflow="ellipsis", no_wrap=True)
         )
+    if snap.page:
+        parts.append(Text.assemble(("page   ", "dim"), snap.page, overflow="fold"))
     for warning in snap.warnings[-3:]:
         parts.append(Text(f"! {warning}", style="yellow", overflow="ellipsis", no_wrap=True))
     title = f"[b]{escape(config.env)}[/b]  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"

@@ -58,6 +58,7 @@ def resolve(
     _rates(filler)
     _store(filler, spec, machine)
     _pace(filler, machine)
+    _picture(filler, machine)
     return filler.config, filler.reasons
 
 
@@ -313,3 +314,18 @@ def _pace(filler: Filler, machine: Machine) -> None:
     few = cores <= FEW_CORES
     reason = "few cores: sampling more would slow learning" if few else "sampling has its own cores"
     filler.fill("learner.ratio_bounds", (0.03 if few else 0.0005, 8.0), reason)
+
+
+def _picture(filler: Filler, machine: Machine) -> None:
+    """Whether and how often the policy is drawn: never at the cost of training."""
+    config = filler.config
+    draw, reason = ("on", "for the live page") if config.dashboard else ("off", "no live page")
+    if config.serial:
+        draw, reason = "off", "one process for all roles"
+    filler.fill("visualizer.draw", draw, reason)
+    few = machine.cores < 8
+    filler.fill(
+        "visualizer.frames_hz",
+        3.0 if few else 10.0,
+        f"{machine.cores} cores: {'little for pictures' if few else 'enough for smooth pictures'}",
+    )

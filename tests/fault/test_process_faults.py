@@ -2,73 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-TESTS = Path(__file__).parents[1]
-
-
-@contextlib.contextmanager
-def training(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`spreeze train` running in `folder`, as a user starts it; never left behind."""
-    command = [sys.executable, "-m", "spreeze", "train", *arguments, "--name", "r"]
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """The first true value of a condition; fails the test if there is none in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError, KeyError):
-            if value := condition():
-                return value
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s")
-
-
-def read(folder: Path, name: str) -> dict[str, Any]:
-    return json.loads((folder / "runs" / "r" / f"{name}.json").read_text())  # type: ignore[no-any-return]
-
-
-def learning(folder: Path) -> dict[str, int]:
-    """Wait until updates happen; returns the pids of the roles."""
-    wait_for(lambda: read(folder, "status")["progress"]["updates"] > 50)
-    return read(folder, "status")["pids"]  # type: ignore[no-any-return]
-
-
-def all_gone(pids: dict[str, int]) -> bool:
-    """Whether none of these processes is left (a zombie whose parent is gone is gone)."""
-    alive = [pid for pid in pids.values() if psutil.pid_exists(pid)]
-    return not [pid for pid in alive if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+from user_runs import all_gone, learning, read, training, wait_for
 
 
 def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
-        assert set(pids) == {"supervisor", "learner-0", "sampler-0", "evaluator-0"}
+        roles = {"learner-0", "sampler-0", "evaluator-0", "visualizer-0"}
+        assert set(pids) == {"supervisor", "dashboard", *roles}
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=15)
         assert process.returncode == 130, err

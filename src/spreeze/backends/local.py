@@ -46,6 +46,12 @@ class Child:
     report: bytes = b""
     """What it said at its end: its result, or its traceback."""
 
+    @property
+    def how_it_ended(self) -> str:
+        """For a person: the signal, or the exit code."""
+        code = self.exit_code or 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
     def kill(self) -> None:
         """End it at once."""
         if self.exit_code is None:
@@ -154,6 +160,25 @@ def start_role(processes: Processes, job: Job, arena: Arena, log: Path) -> Child
     with log.open("ab") as output:
         return processes.start(
             job.name, "spreeze.backends.local:role_main", payload, output.fileno(), (arena.fd,)
+        )
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A process beside the run that knows its directory only: the live page, a tracker."""
+
+    name: str
+    function: str
+    """`module:function(payload, report_fd, *fds)`."""
+    payload: bytes
+    fds: tuple[int, ...]
+
+
+def start_companion(processes: Processes, companion: Companion, log: Path) -> Child:
+    """Start a companion, with its output in `log`."""
+    with log.open("ab") as output:
+        return processes.start(
+            companion.name, companion.function, companion.payload, output.fileno(), companion.fds
         )
 
 

@@ -35,7 +35,8 @@ def measure(config: Config, seconds: float) -> dict[str, Any]:
     batch_size = settled(chosen.learner.batch_size)
     learner = measure_learner(recipe_of(chosen, spec, batch_size), seconds)
     with TemporaryDirectory() as folder:
-        limits = {"runs": folder, "time": f"{2 * seconds}s", "steps": None, "target": None}
+        limits: dict[str, Any] = {"runs": folder, "time": f"{2 * seconds}s"}
+        limits |= {"steps": None, "target": None, "dashboard": False}  # nobody looks on
         run = launch(config_with(config, limits), config.env, lambda *_: None)
         together = _steady_rates(RunDir(run.path))
     alone = {"sample_hz": sampling["sample_hz"], "update_hz": learner["update_hz"]}

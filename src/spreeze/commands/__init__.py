@@ -9,7 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from spreeze.errors import UsageError
+
+if TYPE_CHECKING:
+    from spreeze.envs.targets import EnvTarget
+    from spreeze.policy import Policy
 
 
 def write_json(value: Any, file: str) -> None:
@@ -34,3 +40,27 @@ def own_stdout() -> Iterator[None]:
         ctypes.CDLL(None).fflush(None)
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def env_to_play(policy: Policy, run: str, given: str | None) -> str:
+    """The environment of a stored run; code of the user's own only if he names it himself."""
+    env = given or policy.spec.id
+    if given is None and ":" in env:
+        raise UsageError(
+            [f"run {run} was trained on {env}, which is code of yours. Name it again: --env {env}"]
+        )
+    return env
+
+
+def check_fits(policy: Policy, target: EnvTarget, env: str) -> None:
+    """Refuse an environment with other observations or actions than the policy's."""
+    from spreeze.envs.targets import inspect_env
+
+    spec = inspect_env(target, env)
+    if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
+        raise UsageError(
+            [
+                f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
+                f"{policy.spec.action_shape}; {env} has {spec.obs_shape} and {spec.action_shape}."
+            ]
+        )

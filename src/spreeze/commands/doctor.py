@@ -19,6 +19,15 @@ from spreeze.commands import write_json
 from spreeze.envs.suites import EXTRAS, advice
 from spreeze.placement import compiler, cpu_name, look_around, supports_wires
 
+TOOLS = {
+    "video": "imageio_ffmpeg",
+    "dashboard": "starlette",
+    "plot": "matplotlib",
+    "wandb": "wandb",
+    "trackio": "trackio",
+}
+"""Each extra that is no suite, and a module that is there if it is installed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
@@ -93,7 +102,7 @@ def examine() -> list[Finding]:
             else "Install g++ for the fastest updates on the CPU (Debian: apt install g++).",
         ),
         _rendering(),
-        *(_extra(extra, module) for extra, module in EXTRAS.items()),
+        *(_extra(extra, module) for extra, module in (EXTRAS | TOOLS).items()),
     ]
 
 

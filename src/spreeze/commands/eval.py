@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from spreeze.commands import own_stdout, write_json
+from spreeze.commands import check_fits, env_to_play, own_stdout, write_json
 from spreeze.errors import UsageError
 from spreeze.rundir import find_run
 
@@ -50,13 +50,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     run = find_run(args.run, Path(args.runs))
     checkpoint = run.checkpoint()
     policy = load_policy(checkpoint)
-    env = args.env or policy.spec.id
-    if args.env is None and ":" in env:
-        raise UsageError(
-            [
-                f"run {run.path.name} was trained on {env}, which is code of yours. Name it again: --env {env}"
-            ]
-        )
+    env = env_to_play(policy, run.path.name, args.env)
     stored = run.read("config").get("config", {})
     pooled = args.env is None and stored.get("simulation", {}).get("engine") == "envpool"
     began_s = time.monotonic()
@@ -91,17 +85,10 @@ def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple
     """Return and length of each episode."""
     from spreeze.envs.pool import Pool
     from spreeze.envs.stepping import make_stepper, play_episodes
-    from spreeze.envs.targets import inspect_env, reference
+    from spreeze.envs.targets import reference
 
     target = reference(Pool(env), policy.spec) if pooled else env
-    spec = inspect_env(target, env)
-    if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
-        raise UsageError(
-            [
-                f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
-                f"{policy.spec.action_shape}; {env} has {spec.obs_shape} and {spec.action_shape}."
-            ]
-        )
+    check_fits(policy, target, env)
     stepper = make_stepper(target, min(args.episodes, 10))
     player = play_episodes(
         stepper,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import psutil
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from spreeze.commands import write_json
-from spreeze.rundir import RunDir, list_runs
+from spreeze.rundir import list_runs, run_facts
 from spreeze.screen import clock, short
 
 
@@ -29,7 +27,7 @@ class Arguments:
 def main(arguments: list[str], _started_s: float) -> int:
     """Print the table."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze runs")
-    facts = [_facts(run) for run in list_runs(Path(args.runs))]
+    facts = [run_facts(run) for run in list_runs(Path(args.runs))]
     if args.json is not None:
         write_json(facts, args.json)
     if args.json == "-":
@@ -66,24 +64,3 @@ def main(arguments: list[str], _started_s: float) -> int:
         )
     Console(highlight=False).print(table)
     return 0
-
-
-def _facts(run: RunDir) -> dict[str, Any]:
-    """One run as a row: its summary, or what it last said of itself."""
-    status, summary = run.read("status"), run.read("summary")
-    progress = status.get("progress", {})
-    state = summary.get("state") or status.get("state", "unknown")
-    if state == "running" and not psutil.pid_exists(status.get("pids", {}).get("supervisor", -1)):
-        state = "killed"
-    names = (
-        "best_return",
-        "final_return",
-        "env_steps",
-        "updates",
-        "wall_s",
-        "sample_hz",
-        "update_hz",
-    )
-    other = {"final_return": "eval_return", "wall_s": "time_s"}
-    values = {name: summary.get(name, progress.get(other.get(name, name))) for name in names}
-    return {"name": run.path.name, "state": state, **values, "reason": summary.get("reason")}

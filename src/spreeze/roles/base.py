@@ -25,7 +25,7 @@ from spreeze.wires.control import Control
 from spreeze.wires.experience import Experience
 from spreeze.wires.weights import Weights
 
-ROLES = ("sampler", "learner", "evaluator")
+ROLES = ("sampler", "learner", "evaluator", "visualizer")
 
 
 @dataclass(frozen=True)

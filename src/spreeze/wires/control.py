@@ -6,6 +6,7 @@
 | learner    | learner        | progress, replay fill, policy lag, what it really uses, how many env steps samplers may reach |
 | samplers   | sampler i      | progress and the means of its latest episodes |
 | evaluator  | evaluator      | progress and the latest and best evaluation |
+| visualizer | visualizer     | pictures drawn, videos written |
 
 `beats` counts units of work done and is the heartbeat: it moves only when the role gets on, so a
 role that hangs inside its environment or a kernel is seen from outside. `waited_s` is the time the
@@ -61,6 +62,7 @@ EVALUATOR = [
     ("best_return", "<f8"),
     ("target_time_s", "<f8"),
 ]
+VISUALIZER = [*_WORK, ("frames", "<i8"), ("videos", "<i8")]
 
 
 def _padded(fields: Sequence[tuple[str, str]]) -> np.dtype[np.void]:
@@ -76,6 +78,7 @@ def control_blocks(num_samplers: int) -> list[Block]:
         Block("control.learner", (), _padded(LEARNER)),
         Block("control.samplers", (num_samplers,), _padded(SAMPLER)),
         Block("control.evaluator", (), _padded(EVALUATOR)),
+        Block("control.visualizer", (), _padded(VISUALIZER)),
     ]
 
 
@@ -88,6 +91,7 @@ class Control:
         self.learner = arena["control.learner"]
         self.samplers = arena["control.samplers"]
         self.evaluator = arena["control.evaluator"]
+        self.visualizer = arena["control.visualizer"]
 
     @property
     def stopping(self) -> bool:

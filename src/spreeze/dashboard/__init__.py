@@ -1,0 +1,1 @@
+"""The live page: reads run directories, touches no process of a run, changes nothing."""

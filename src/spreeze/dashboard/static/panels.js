@@ -1,0 +1,193 @@
+// Everything below the first row: the pipeline, rates, use, lag, replay, tuner, losses, faults, config.
+import { at, clock, el, fill, percent, say, short } from "/static/words.js";
+import { Chart, columns, last } from "/static/charts.js";
+import { showStrip } from "/static/strip.js";
+
+const RATES = [
+  ["perf/sample_hz", "Sampling", "env steps/s", "sampler", "experience that reaches the replay"],
+  ["perf/update_hz", "Updates", "updates/s", "learner", "network updates"],
+  ["perf/update_frame_hz", "Update frames", "transitions/s", "evaluator", "updates × batch size"],
+];
+const ROLES = { learner: "learner", sampler: "sampler", evaluator: "evaluator", visualizer: "visualizer",
+  supervisor: "other", dashboard: "ghost", tracker: "ghost" };
+const NO_LOSS = ["train/n_updates", "train/batch_size"];
+const LATER = "Comes with the first update.";
+
+export class Panels {
+  constructor() {
+    this.charts = {};
+    this.losses = [];
+  }
+
+  forget() {
+    Object.values(this.charts).forEach((chart) => chart.remove());
+    this.charts = {};
+    this.losses = [];
+    for (const id of ["rates", "use-bars", "strip", "losses", "tuner", "faults", "config"]) {
+      at(id).replaceChildren();
+      delete at(id).dataset.key;
+    }
+  }
+
+  forgetConfig() {
+    delete at("config").dataset.key;
+  }
+
+  draw(data, about, over) {
+    showStrip(data, about, over);
+    this.drawRates(data);
+    this.drawUse(data, about, over);
+    this.drawLag(data);
+    this.drawReplay(data, about);
+    showTuner(data, over);
+    this.drawLosses(data);
+    showFaults(data);
+    showConfig(about);
+  }
+
+  chart(name, host, options) {
+    return this.charts[name] ??= new Chart(host, options);
+  }
+
+  drawRates(data) {
+    const table = data.tables["supervisor-0"], summary = data.summary;
+    if (!at("rates").children.length) {
+      at("rates").append(...RATES.map(([name, title, unit, , what]) => el("div", { class: "panel rate" },
+        el("h2", {}, title), el("p", { class: "big" }, el("b", { id: `rate-${name}` }, "–"), " ", el("span", {}, unit)),
+        el("div", { class: "spark", id: `spark-${name}` }), el("p", { class: "note" }, what))));
+    }
+    for (const [name, , , colour] of RATES) {
+      const average = summary[name.slice(5)];
+      say(`rate-${name}`, short(average ?? last(table, name)));
+      this.chart(name, at(`spark-${name}`), { series: [{ label: "", colour, fill: `${colour}-fill`, width: 1.5 }],
+        height: 48, legend: false, axes: false, zero: true }).set(columns(table, "time_s", [name]), "Nothing measured yet.");
+    }
+  }
+
+  drawUse(data, about, over) {
+    const table = data.tables["supervisor-0"], names = (table?.columns ?? []).filter((n) => n.startsWith("perf/cpu_percent/"));
+    const cores = about.system?.cores ?? 1, gpu = last(table, "perf/gpu_percent");
+    const roles = names.map((name) => [name.slice("perf/cpu_percent/".length), last(table, name) ?? 0]);
+    const total = last(table, "perf/cpu_percent");
+    say("use-note", total === null ? "" : `${(total / 100).toFixed(1)} of ${cores} cores busy${over ? " at the end" : ""}`);
+    const bars = [...roles.map(([role, use]) => [role, use, cores * 100, ROLES[role] ?? "other", `${Math.round(use)} % of a core`]),
+      ...(gpu === null ? [] : [["GPU", gpu, 100, "gpu", percent(gpu)]])];
+    fill(at("use-bars"), bars.map(([role, use]) => [role, Math.round(use)]), () => bars.map(([role, use, most, colour, words]) => {
+      const inner = el("i", { class: `c-${colour}` });
+      inner.style.width = `${Math.min(100, (100 * use) / most)}%`;
+      return el("div", { class: "bar" }, el("span", {}, role), el("div", { class: "track" }, inner), el("b", {}, words));
+    }));
+    const shape = names.join() + (gpu === null);
+    if (this.useShape !== shape) {
+      this.useShape = shape;
+      this.charts.use?.remove();
+      delete this.charts.use;
+    }
+    const wanted = [...names, ...(gpu === null ? [] : ["perf/gpu_percent"])];
+    const series = [...roles.map(([role]) => ({ label: role, colour: ROLES[role] ?? "other", format: percent })),
+      ...(gpu === null ? [] : [{ label: "GPU", colour: "gpu", format: percent }])];
+    this.chart("use", at("use-chart"), { series, height: 130, zero: true, legend: false })
+      .set(wanted.length ? columns(table, "time_s", wanted) : null, "Measured once the processes run.");
+  }
+
+  drawLag(data) {
+    this.chart("lag", at("lag-chart"), { series: [{ label: "versions", colour: "lag", fill: "lag-fill", format: (v) => short(v) }], zero: true, height: 190 })
+      .set(columns(data.tables["learner-0"], "time_s", ["async/policy_lag"]), LATER);
+  }
+
+  drawReplay(data, about) {
+    const rows = last(data.tables["learner-0"], "replay/rows"), capacity = about.config?.replay?.capacity;
+    const age = last(data.tables["supervisor-0"], "replay/age_s");
+    say("replay-note", rows === null ? "" : `${short(rows)} of ${short(capacity)} transitions` +
+      (age === null ? "" : `, half of them younger than ${clock(age)}`));
+    const fillOf = columns(data.tables["learner-0"], "time_s", ["replay/rows"]);
+    const ageOf = columns(data.tables["supervisor-0"], "time_s", ["replay/age_s"]);
+    const joined = fillOf?.[0].length && ageOf?.[0].length ? uPlot.join([fillOf, ageOf]) : null;
+    this.chart("replay", at("replay-chart"), { zero: true, height: 190, series: [
+      { label: "transitions", colour: "learner", fill: "learner-fill", format: (v) => short(v) },
+      { label: "median age", colour: "lag", scale: "right", format: clock, dash: [4, 3] },
+    ] }).set(joined, "The replay fills as soon as the learner is up.");
+  }
+
+  drawLosses(data) {
+    const table = data.tables["learner-0"];
+    const names = (table?.columns ?? []).filter((n) => n.startsWith("train/") && !NO_LOSS.includes(n));
+    if (!names.length) {
+      fill(at("losses"), "none", () => [el("p", { class: "empty" }, LATER)]);
+      return;
+    }
+    fill(at("losses"), names, () => {
+      this.losses.forEach((name) => this.charts[name]?.remove());
+      this.losses = names;
+      return names.map((name) => {
+        const host = el("div", { class: "plot" });
+        this.charts[name] = new Chart(host, { series: [{ label: name.slice(6).replaceAll("_", " "), colour: "loss", width: 1.5 }], height: 120 });
+        return host;
+      });
+    });
+    for (const name of names) this.charts[name].set(columns(table, "time_s", [name]), LATER);
+  }
+}
+
+function showTuner(data, over) {
+  const decisions = data.notes.filter((note) => Object.keys(note).some((key) => key.startsWith("tuner/")));
+  say("tuner-note", decisions.length ? `${decisions.length} so far` : "");
+  const end = data.summary.wall_s ?? data.status.progress?.time_s ?? 1;
+  fill(at("tuner"), [decisions, decisions.length ? Math.round(end / 5) : 0, over], () => {
+    if (!decisions.length) {
+      return [el("p", { class: "empty" }, over
+        ? "Nothing was changed in this run: what was chosen before the start stayed."
+        : "Nothing was changed so far: the values chosen before the start are in use; they are below, with their reasons.")];
+    }
+    const line = el("div", { class: "timeline" });
+    for (const note of decisions) {
+      const dot = el("i", { title: `${clock(note.time_s)}: ${note["tuner/change"] ?? ""}` });
+      dot.style.left = `${Math.min(100, (100 * note.time_s) / end)}%`;
+      line.append(dot);
+    }
+    const rows = decisions.slice(-30).reverse().map((note) => el("tr", {},
+      el("td", { class: "num" }, clock(note.time_s)), el("td", {}, word(note["tuner/change"])),
+      el("td", { class: "dim" }, word(note["tuner/seen"])), el("td", { class: "num" }, gain(note["tuner/gain"]))));
+    const head = el("tr", {}, ...["when", "change", "because", "gain"].map((name) => el("th", {}, name)));
+    return [line, el("div", { class: "scroll" }, el("table", { class: "list" }, el("thead", {}, head), el("tbody", {}, ...rows)))];
+  });
+}
+
+const word = (value) => (value === undefined || value === null ? "" : typeof value === "number" ? short(value) : String(value));
+const gain = (value) => (typeof value === "number" ? `${value >= 0 ? "+" : "−"}${Math.abs(Math.round(value * 1000) / 10)} %` : word(value));
+
+function showFaults(data) {
+  const events = data.notes.filter((note) => note.event), warnings = data.status.warnings ?? [];
+  const told = new Set(events.map((note) => note.event));
+  const open = warnings.filter((text) => !told.has(text)), restarts = data.summary.restarts;
+  fill(at("faults"), [events, open, restarts], () => {
+    if (!events.length && !open.length) return [el("p", { class: "empty good" }, "Nothing has gone wrong.")];
+    const item = (when, text, kind) => el("li", { class: kind }, el("span", { class: "num dim" }, when), " ", text);
+    return [el("ul", { class: "events" }, ...open.map((text) => item("now", text, "warn")),
+      ...events.slice(-50).reverse().map((note) => item(clock(note.time_s), note.event, "past")))];
+  });
+}
+
+const shown = (value) => (typeof value === "number" && value >= 1e4 ? value.toLocaleString("en") : String(value ?? "–"));
+
+function showConfig(about) {
+  const wanted = at("config-filter").value.toLowerCase();
+  fill(at("config"), [about.config, wanted], () => {
+    const sections = { simulation: "env", hyper: "algo" }, rows = [], rest = [];
+    const add = (name, value) => {
+      const reason = about.reasons?.[name] ?? "", text = (Array.isArray(value) ? value : [value]).map(shown).join(" ");
+      if (wanted && !`${name} ${text} ${reason}`.toLowerCase().includes(wanted)) return;
+      (reason || wanted ? rows : rest).push(el("tr", {}, el("td", {}, el("code", {}, name)), el("td", { class: "value" }, text),
+        el("td", { class: "dim" }, reason)));
+    };
+    for (const [name, value] of Object.entries(about.config ?? {})) {
+      if (value && typeof value === "object" && !Array.isArray(value))
+        for (const [knob, inner] of Object.entries(value)) add(`${sections[name] ?? name}.${knob}`, inner);
+      else add(name, value);
+    }
+    at("config-rest").hidden = !rest.length;
+    at("config-more").replaceChildren(...rest);
+    if (!rows.length && !rest.length) return [el("tr", {}, el("td", { class: "empty" }, about.config ? "No knob like that." : "Not written yet."))];
+    return rows;
+  });
+}
