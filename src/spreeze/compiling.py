@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from spreeze.algos import ALGORITHMS
+from spreeze.algos import algorithm_file, find_algorithm
 from spreeze.config import Config, settled
 from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
@@ -34,6 +34,8 @@ from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
 from spreeze.updates import StepFunction, Updater, init_state
 
+DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
+"""Knobs of algorithms that are not compiled in: updates get them as data, or only samplers do."""
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
 PRECISE, COARSE, GROSS = 1e-3, 5e-2, 0.5
 """Largest distance of a checked update, relative to the length of each vector: float32; the others;
@@ -60,22 +62,16 @@ class Recipe:
     def path(self) -> Path:
         """Where the compiled form lies, or will."""
         facts = dataclasses.asdict(self)
-        for name in (
-            "lr",
-            "tau",
-            "gamma",
-            "n_step",
-            "init_alpha",
-        ):  # given as data, not compiled in
+        for name in DATA:
             facts["hyper"].pop(name, None)
-        facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape")}
+        facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
         facts["machine"] = (
             torch.cuda.get_device_name(self.device)
             if self.device.startswith("cuda")
             else cpu_name()
         )
         facts["torch"] = torch.__version__
-        facts["source"] = _source()
+        facts["source"] = _source(algorithm_file(self.algo))
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
         return cache_folder() / "compiled" / f"{digest}{suffix}"
@@ -97,10 +93,11 @@ class Recipe:
         """An updater of the same shapes, with an empty replay; a hollow one is just for tracing."""
         spec = EnvSpec.from_json(self.spec)
         device = torch.device(self.device)
-        config = ALGORITHMS[self.algo].config(**self.hyper)
-        algorithm = ALGORITHMS[self.algo].build(config, spec, arithmetic)
+        entry = find_algorithm(self.algo)
+        algorithm = entry.build(entry.config(**self.hyper), spec, arithmetic)
+        layout = transition_layout(spec, algorithm.config.rows())
         placement: Placement = "host" if self.staged else "gpu"
-        replay = Replay(transition_layout(spec), self.capacity, device, placement, hollow=hollow)
+        replay = Replay(layout, self.capacity, device, placement, hollow=hollow)
         state = init_state(algorithm, 0, device)
         return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
 
@@ -131,11 +128,11 @@ def cache_folder() -> Path:
     return Path(base) / "spreeze"
 
 
-def _source() -> str:
-    """A digest of the code that is compiled: a change in it must not find an old form."""
+def _source(more: Path | None) -> str:
+    """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
     here = Path(__file__).parent
-    names = ("updates.py", "replay.py", "networks.py", "fused.py", "kernels.py", "spec.py")
-    files = [here / name for name in names]
+    names = ("updates", "replay", "networks", "scaling", "fused", "kernels", "spec")
+    files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]
     text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])
     return hashlib.sha256(text).hexdigest()
 

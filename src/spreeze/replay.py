@@ -147,19 +147,37 @@ class Stage:
             self._free.record()
 
 
-def gather(data: Tensor, window: Tensor, uniform: Tensor, columns: dict[str, slice]) -> Batch:
-    """The batch at uniform numbers in [0, 1): shapes never depend on how full the replay is."""
+def gather(
+    data: Tensor, window: Tensor, uniform: Tensor, columns: dict[str, slice], steps: int = 1
+) -> Batch:
+    """The batch at uniform numbers in [0, 1): shapes never depend on how full the replay is.
+
+    With rows of several `steps`, each field has a dimension for them after the first.
+    """
     start, fill = window[0], window[1]
     # Rounding can turn 0.99999997 * fill into fill itself.
     index = start + torch.minimum((uniform * fill).long(), fill - 1)
     rows = data[torch.where(index < len(data), index, index - len(data))]
-    part = {name: rows[:, place] for name, place in columns.items()}
+
+    def vector(name: str) -> Tensor:
+        part = rows[:, columns[name]]
+        return part if steps == 1 else part.reshape(len(part), steps, -1)
+
+    def number(name: str) -> Tensor:
+        if name not in columns:
+            return rows[:, :0]
+        part = rows[:, columns[name]]
+        return part.squeeze(1) if steps == 1 else part
+
     return Batch(
-        obs=part["obs"],
-        action=part["action"],
-        reward=part["reward"].squeeze(1),
-        discount=part["discount"].squeeze(1),
-        next_obs=part["next_obs"],
+        obs=vector("obs"),
+        action=vector("action"),
+        reward=number("reward"),
+        discount=number("discount"),
+        next_obs=vector("next_obs"),
+        log_prob=number("log_prob"),
+        ended=number("ended"),
+        past_return=number("past_return"),
     )
 
 

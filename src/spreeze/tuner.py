@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from spreeze.config import Config, config_with, knob, settled
+from spreeze.algos import ALGORITHMS, find_algorithm
+from spreeze.config import Config, config_with, knob, knob_names, settled, with_algorithm
 from spreeze.errors import UsageError
 from spreeze.placement import Machine
-from spreeze.policy import policy_size
+from spreeze.presets import PRESETS
 from spreeze.spec import EnvSpec, transition_layout
 
 SMALL_TASK = 8
@@ -17,6 +18,8 @@ FEW_CORES = 4
 ENVS_BY_STEP_US = {150.0: 32, 400.0: 16, math.inf: 8}
 """Environments per sampler, by the time of one step up to which they are right."""
 MANY_ROWS = 1_000_000
+FRESH_BATCHES = 4
+"""Batches that are kept of segments, which are only good while they are new."""
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
 """Of the free memory: what a run takes of the GPU's at most; what it page-locks of the host's."""
 NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
@@ -26,6 +29,7 @@ CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and co
 def resolve(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Config, dict[str, str]]:
     """The config without any "auto", and why each value was chosen, by knob."""
     filler = Filler(config)
+    _choose(filler, spec)
     _place(filler, spec, machine)
     _size(filler, spec)
     _store(filler, spec, machine)
@@ -36,8 +40,9 @@ def resolve(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Config, di
 def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
     """What learning takes of its device's memory, the replay aside."""
     hidden = settled(config.hyper.hidden)
-    numbers = policy_size(spec, hidden) * 3  # actor and two critics
-    units = settled(config.learner.batch_size) * sum(hidden)
+    numbers = config.hyper.policy_form(spec).size(spec) * 3  # actor and two critics
+    rows = settled(config.learner.batch_size) * config.hyper.rows().segment
+    units = rows * sum(hidden)
     return {
         "networks": numbers * 4 * NETWORK_COPIES,
         "activations": units * 4 * ACTIVATION_COPIES,
@@ -54,7 +59,9 @@ class Filler:
         self.reasons: dict[str, str] = {}
 
     def fill(self, name: str, value: Any, reason: str) -> Any:
-        """Set a knob that is "auto"; returns what it is now."""
+        """Set a knob that is "auto"; returns what it is now. What this algorithm has not stays unset."""
+        if name not in knob_names(self.config):
+            return value
         if (given := knob(self.config, name)) != "auto":
             return given
         self.config = config_with(self.config, {name: value})
@@ -65,6 +72,24 @@ class Filler:
     def on_gpu(self) -> bool:
         """Whether the networks learn on a GPU."""
         return self.config.device.startswith("cuda")
+
+
+def _choose(filler: Filler, spec: EnvSpec) -> None:
+    """The algorithm, by the action space; one that does not fit it is refused."""
+    config, kind = filler.config, "Discrete" if spec.discrete else "Box"
+    if config.preset in PRESETS:
+        preset = PRESETS[config.preset].why
+        filler.reasons["preset"] = f"{preset}; --preset none switches it off"
+    if config.algo == "auto":
+        algo = "dqn" if spec.discrete else "sac"
+        filler.config = with_algorithm(config, algo)
+        filler.reasons["algo"] = f"actions are {kind}"
+        return
+    if not find_algorithm(config.algo).takes(spec):
+        fitting = ", ".join(name for name, entry in ALGORITHMS.items() if entry.takes(spec))
+        raise UsageError(
+            [f"--algo {config.algo}: {spec.id} has {kind} actions; for those there are {fitting}."]
+        )
 
 
 def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
@@ -106,8 +131,12 @@ def _size(filler: Filler, spec: EnvSpec) -> None:
     """Batch and networks; learning rate and target mixing follow from them."""
     on_gpu = filler.on_gpu
     reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
-    batch = filler.fill("learner.batch_size", 8192 if on_gpu else 256, reason)
-    numbers = spec.obs_size + spec.action_size
+    segment = filler.config.hyper.rows().segment
+    rows = 8192 if on_gpu else 256
+    if segment > 1:
+        rows, reason = 4 * rows // segment, f"segments of {segment} steps; {reason}"
+    batch = filler.fill("learner.batch_size", rows, reason)
+    numbers = spec.obs_size + (spec.num_actions or spec.action_size)
     small = numbers <= SMALL_TASK
     reason = f"{numbers} numbers in observation and action"
     hidden = filler.fill("algo.hidden", (64, 64) if small else (256, 256), reason)
@@ -120,8 +149,12 @@ def _size(filler: Filler, spec: EnvSpec) -> None:
 
 def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     """How many transitions are kept, and where."""
-    config, layout = filler.config, transition_layout(spec)
+    config, form = filler.config, filler.config.hyper.rows()
+    layout = transition_layout(spec, form)
     row_bytes, host = layout.row_bytes, machine.memory_bytes
+    if form.segment > 1:
+        rows = max(100, FRESH_BATCHES * settled(config.learner.batch_size))
+        filler.fill("replay.capacity", rows, "only the newest segments are learned from")
     if not filler.on_gpu:
         reason = f"{row_bytes} bytes each, {host / 2**30:.0f} GiB free"
         rows = min(MANY_ROWS, int(host / 4 / row_bytes))
@@ -147,7 +180,8 @@ def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         else:
             reason = f"{size} fit neither in {left} nor in half of the free host memory"
             filler.fill("replay.placement", "host", reason)
-    warmup = min(max(settled(config.learner.batch_size), 1000), capacity)
+    fewest = 1000 // form.segment
+    warmup = min(max(settled(config.learner.batch_size), fewest), capacity)
     filler.fill("learner.warmup_rows", warmup, "at least a batch of random actions")
 
 
@@ -178,5 +212,11 @@ def _pace(filler: Filler, machine: Machine) -> None:
         filler.reasons["learner.ratio_bounds"] = "--learner.updates-per-step is a number"
         return
     few = cores <= FEW_CORES
+    reuse = config.hyper.reuse()
+    if reuse is not None:
+        steps = settled(config.learner.batch_size) * config.hyper.rows().segment
+        bounds, reason = (0.0, reuse / steps), f"each step is learned from {reuse:g} times at most"
+        filler.fill("learner.ratio_bounds", bounds, reason)
+        return
     reason = "few cores: sampling more would slow learning" if few else "sampling has its own cores"
     filler.fill("learner.ratio_bounds", (0.03 if few else 0.0005, 8.0), reason)

@@ -86,7 +86,7 @@ def test_an_unknown_knob_is_refused_with_the_nearest() -> None:
 
 
 def test_an_unknown_algorithm_or_preset_is_refused_with_what_there_is() -> None:
-    with pytest.raises(UsageError, match="there are sac"):
+    with pytest.raises(UsageError, match=r"there are auto, sac.*Did you mean sac"):
         default_config("sax")
     with pytest.raises(UsageError, match="--preset fast"):
         default_config(preset="fast")

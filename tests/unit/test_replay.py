@@ -13,7 +13,7 @@ import torch
 from spreeze import replay as replay_module
 from spreeze.algos.sac import SACConfig, build
 from spreeze.config import config_with, default_config
-from spreeze.policy import Policy
+from spreeze.policy import Policy, PolicyForm
 from spreeze.replay import Replay, Stage, gather
 from spreeze.roles import learner
 from spreeze.roles.traffic import Intake, Outbox
@@ -306,7 +306,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=on_gpu)]
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_is_published_is_the_policy_after_that_many_updates(device: str) -> None:
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
-    policy = Policy(SPEC, (16,))
+    policy = Policy(SPEC, PolicyForm(hidden=(16,)))
     published, words = Published(), {"diverged": 0}
     ctx: Any = SimpleNamespace(weights=published, words=words, control=SimpleNamespace(env_steps=0))
 
@@ -327,14 +327,14 @@ def test_what_is_published_is_the_policy_after_that_many_updates(device: str) ->
     fast, outbox = updater(), Outbox(ctx, policy, torch.device(device))
     for count in range(8, 48, 4):
         fast.run()
-        outbox.send(fast.state["actor"], count)
+        outbox.send(fast.policy, count)
         assert len(published.sent) >= (count - 8) // 4, "at most one is on its way"
     outbox.flush()
     outbox.flush()
     assert [updates for _, updates in published.sent] == list(expected)
     for vector, updates in published.sent:
         np.testing.assert_array_equal(vector, expected[updates])
-    outbox.send(torch.full_like(fast.state["actor"], float("nan")), 99)
+    outbox.send(torch.full_like(fast.policy, float("nan")), 99)
     outbox.flush()
     assert words["diverged"] == 1
     assert len(published.sent) == len(expected)

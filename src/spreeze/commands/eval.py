@@ -95,7 +95,10 @@ def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple
 
     target = reference(Pool(env), policy.spec) if pooled else env
     spec = inspect_env(target, env)
-    if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
+    if any(
+        getattr(spec, name) != getattr(policy.spec, name)
+        for name in ("obs_shape", "action_shape", "num_actions")
+    ):
         raise UsageError(
             [
                 f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
