@@ -10,7 +10,7 @@ import torch
 
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
-from spreeze.replay import Replay, gather
+from spreeze.replay import Replay, draw, gather
 from spreeze.spec import Batch, EnvSpec, Layout, Rows, as_matrix, transition_layout
 
 BOX = EnvSpec(
@@ -65,4 +65,4 @@ def random_batch(algorithm: Algorithm, num: int, seed: int = 0) -> Batch:
     data = torch.from_numpy(as_matrix(random_rows(algorithm, num, seed)).copy())
     uniform = (torch.arange(num) + 0.5) / num
     columns, steps = layout_of(algorithm).columns(), algorithm.config.rows().segment
-    return gather(data, torch.tensor([0, num]), uniform, columns, steps)
+    return gather(data, draw(data, torch.tensor([0, num]), uniform), columns, steps)

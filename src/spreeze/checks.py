@@ -31,6 +31,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "algo.gamma": (0, 1),
     "algo.n_step": (1, 100),
     "algo.policy_delay": (1, 64),
+    "algo.priority": (0, 4),
+    "algo.priority_correction": (0, 1),
     "algo.beta2": (0, 0.999999),
     "algo.max_grad_norm": (1e-6, 1e9),
     "algo.reward_scale": (1e-9, 1e9),
@@ -56,7 +58,7 @@ FRACTIONS = {
     *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
     *("algo.beta2", "algo.max_grad_norm", "algo.reward_scale", "algo.epsilon"),
     *("algo.target_noise", "algo.target_noise_clip", "algo.max_reuse", "algo.gae_lambda"),
-    *("algo.clip", "algo.entropy"),
+    *("algo.clip", "algo.entropy", "algo.priority", "algo.priority_correction"),
 }
 CHOICES = {
     "cores": ("auto", "separate", "shared"),

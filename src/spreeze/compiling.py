@@ -97,7 +97,10 @@ class Recipe:
         algorithm = entry.build(entry.config(**self.hyper), spec, arithmetic)
         layout = transition_layout(spec, algorithm.config.rows())
         placement: Placement = "host" if self.staged else "gpu"
-        replay = Replay(layout, self.capacity, device, placement, hollow=hollow)
+        prioritised = algorithm.config.priorities()[0] > 0
+        replay = Replay(
+            layout, self.capacity, device, placement, hollow=hollow, prioritised=prioritised
+        )
         state = init_state(algorithm, 0, device)
         return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
 
@@ -247,7 +250,7 @@ def agrees(updater: Updater, step: StepFunction, limit: float) -> bool:
     with torch.no_grad():
         pairs = zip(updater.plain(*inputs), step(*inputs), strict=True)
         return all(
-            float((ours - theirs).norm()) <= limit * float(theirs.norm()) + 1e-6
+            float((ours - theirs).float().norm()) <= limit * float(theirs.float().norm()) + 1e-6
             for theirs, ours in pairs
         )
 

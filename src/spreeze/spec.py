@@ -244,6 +244,7 @@ class Batch(NamedTuple):
     log_prob: Tensor  # [B, T] in segments, else empty; as the two below where rows have them not
     ended: Tensor
     past_return: Tensor
+    weight: Tensor  # [B], how much each row counts in the critic's loss
 
 
 def as_matrix(rows: Rows) -> Floats:

@@ -174,7 +174,7 @@ def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
         if needed <= room:
             filler.fill("replay.placement", "gpu", f"{size}, and there is room for {left}")
-        elif needed <= locked:
+        elif needed <= locked or config.hyper.priorities()[0] > 0:  # the device has to read it
             reason = f"{size} do not fit in {left}, but in half of the free host memory"
             filler.fill("replay.placement", "pinned", reason)
         else:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spreeze.algos.base import Algorithm, Metrics
-from spreeze.replay import Replay, Stage, gather
+from spreeze.replay import Replay, Stage, draw, draw_by_priority, gather
 from spreeze.scaling import fresh_statistics, observe, policy_statistics, scaled
 from spreeze.spec import Batch, Layout
 
@@ -76,13 +76,17 @@ def gradient(
 ) -> tuple[Tensor, Metrics]:
     """The gradient of a loss by its first argument, cut to a length, and the loss's metrics.
 
-    By plain autograd: `torch.func.grad` gives the same numbers, but its first call imports the
+    If the weights of the batch ask for their gradient too, it is the metric `by_weight`. By plain
+    autograd: `torch.func.grad` gives the same numbers, but its first call imports the
     whole of torch._dynamo, a second in which nothing is learned.
     """
     leaf = param.detach().requires_grad_()
     with torch.enable_grad():
         value, metrics = loss(leaf, *rest)
-        (grad,) = torch.autograd.grad(value, leaf)
+        weights = [x.weight for x in rest if isinstance(x, Batch) and x.weight.requires_grad]
+        grad, *by_weight = torch.autograd.grad(value, [leaf, *weights])
+    if by_weight:
+        metrics["by_weight"] = by_weight[0]
     if max_norm is not None:
         grad = grad * (max_norm / (grad.norm() + 1e-6)).clamp(max=1)
     return grad, metrics
@@ -95,6 +99,7 @@ def update(
 
     `noise` is [2, rows, action]: the first for the critic's loss, the second for the actor's. How
     many critic updates is a constant of the algorithm, so that a round is always the same operations.
+    If rows are drawn by priority, the metric `errors` is the size of each one's error.
     """
     config, s = algorithm.config, dict(state)
     rounds, beta2, max_norm = config.critic_updates(), config.beta2, config.max_grad_norm
@@ -104,16 +109,22 @@ def update(
     if config.reward_scale != 1:
         batch = batch._replace(reward=batch.reward * config.reward_scale)
     metrics: Metrics = {}
+    errors: list[Tensor] = []
+    prioritised = config.priorities()[0] > 0
     for i in range(rounds):
-        share, share_noise = (
-            Batch(*(part.chunk(rounds)[i] for part in batch)),
-            noise.chunk(rounds, 1)[i],
-        )
+        share = Batch(*(part.chunk(rounds)[i] for part in batch))
+        share_noise = noise.chunk(rounds, 1)[i]
+        if prioritised:
+            share = share._replace(weight=share.weight.detach().requires_grad_())
         s["updates"] = s["updates"] + 1
         actor = s["target_actor"] if algorithm.target_actor else s.get("actor", s["critic"])
         grad, metrics = gradient(
             algorithm.critic_loss, max_norm, s["critic"], s["target"], actor, share, share_noise[0]
         )
+        if prioritised:
+            # What the loss gains with a row's weight is that row's own loss, over the number of rows.
+            errors.append((metrics.pop("by_weight") * len(share.weight)).abs().sqrt())
+            share = share._replace(weight=share.weight.detach())
         s |= adam(s, "critic", grad, s["updates"], lr, beta2)
         s["target"] = torch.lerp(s["target"], s["critic"], tau)
     if algorithm.actor_loss is not None:
@@ -124,7 +135,7 @@ def update(
         metrics = {**metrics, **more}
     if algorithm.target_actor:
         s["target_actor"] = torch.lerp(s["target_actor"], s["actor"], tau)
-    return s, metrics
+    return s, {**metrics, "errors": torch.cat(errors)} if prioritised else metrics
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -138,7 +149,8 @@ def out_of_memory(error: BaseException) -> bool:
 class Step:
     """A round of updates from the replay: (data, window, uniform, noise, rates, *state) -> (*state, metrics).
 
-    Rates are learning rate and tau as a tensor, so that one compiled form serves all of them.
+    Rates are learning rate and tau as a tensor, so that one compiled form serves all of them. With
+    priorities these come first of all, and where to write which new ones comes out last.
     """
 
     def __init__(self, algorithm: Algorithm, layout: Layout) -> None:
@@ -146,25 +158,27 @@ class Step:
         self._algorithm = algorithm
         self._columns = layout.columns()
         self._steps = algorithm.config.rows().segment
+        self._power, self._correction = algorithm.config.priorities()
         self.names = state_names(algorithm)
         self.metric_names: tuple[str, ...] = ()
 
-    def __call__(
-        self,
-        data: Tensor,
-        window: Tensor,
-        uniform: Tensor,
-        noise: Tensor,
-        rates: Tensor,
-        *state: Tensor,
-    ) -> tuple[Tensor, ...]:
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """One round; pure."""
-        batch = gather(data, window, uniform, self._columns, self._steps)
+        prioritised = self._power > 0
+        priorities, inputs = (inputs[0], inputs[1:]) if prioritised else (None, inputs)
+        data, window, uniform, noise, rates, *state = inputs
+        if priorities is None:
+            batch = gather(data, draw(data, window, uniform), self._columns, self._steps)
+        else:
+            index, weight = draw_by_priority(priorities, window, uniform, self._correction)
+            batch = gather(data, index, self._columns, self._steps)._replace(weight=weight)
         before = dict(zip(self.names, state, strict=True))
         after, metrics = update(self._algorithm, before, batch, noise, rates[0], rates[1])
+        errors = metrics.pop("errors", None)
         self.metric_names = tuple(metrics)
         values = torch.stack([value.reshape(()).float() for value in metrics.values()])
-        return (*(after[name] for name in self.names), values)
+        out = (*(after[name] for name in self.names), values)
+        return out if errors is None else (*out, index, (errors + 1e-6) ** self._power)
 
 
 class Updater:
@@ -188,6 +202,7 @@ class Updater:
         self._device = replay.device
         self._action_size = replay.layout.size("action")
         self._rates = torch.tensor(rates, device=self._device)
+        self._priorities = [] if replay.priorities is None else [replay.priorities]
         self._num_rounds = -(-chunk // self._round)
         self.chunk = self._num_rounds * self._round
         """Updates that one `run` does: whole rounds."""
@@ -240,7 +255,8 @@ class Updater:
         uniform, noise = self._draw(1, batch_size)
         if (stage := self._stage(batch_size)) is not None:
             stage.fill()
-        return (*self._batch(0, uniform, stage), noise[0], self._rates, *self._state)
+        batch = self._batch(0, uniform, stage)
+        return (*self._priorities, *batch, noise[0], self._rates, *self._state)
 
     def updates(self) -> None:
         """One chunk of updates, each from the state that the one before left."""
@@ -250,7 +266,12 @@ class Updater:
         with torch.no_grad():
             for i in range(self._num_rounds):
                 batch = self._batch(i, uniform, stage)
-                *state, metrics = step(*batch, noise[i], self._rates, *state)
+                out = list(step(*self._priorities, *batch, noise[i], self._rates, *state))
+                for priorities in self._priorities:
+                    where, new = out[-2:]
+                    priorities[where] = new
+                    out = out[:-2]
+                *state, metrics = out
         self._take_over(state, metrics)
 
     def _batch(self, i: int, uniform: Tensor, stage: Stage | None) -> tuple[Tensor, Tensor, Tensor]:

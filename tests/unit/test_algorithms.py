@@ -15,9 +15,10 @@ from spreeze.algos.base import Algorithm
 from spreeze.errors import UsageError
 from spreeze.networks import Shapes, atoms, mlp, project
 from spreeze.policy import Policy
+from spreeze.replay import Replay, draw_by_priority
 from spreeze.scaling import fresh_statistics, observe, policy_statistics, scaled
 from spreeze.spec import Batch
-from spreeze.updates import State, init_state, policy_vector, update
+from spreeze.updates import State, Updater, init_state, policy_vector, update
 
 CPU = torch.device("cpu")
 every = pytest.mark.parametrize(("name", "kind"), cases.CASES)
@@ -140,7 +141,7 @@ def torch_action(algorithm: Algorithm, state: State, obs: torch.Tensor) -> torch
     shapes = Shapes(tuple(items))
     if form.normalised:
         empty = torch.zeros(len(obs))
-        batch = Batch(obs, empty, empty, empty, obs, empty, empty, empty)
+        batch = Batch(obs, empty, empty, empty, obs, empty, empty, empty, empty)
         obs = scaled(state["stats"], batch, True, False).obs
     source = state["critic" if algorithm.actor_loss is None else "actor"]
     head = mlp(shapes, source[: shapes.size], "float32", obs, layer_norm=form.layer_norm)
@@ -257,7 +258,7 @@ class TestScaling:
 
     def batch(self, obs: torch.Tensor, past: torch.Tensor) -> Batch:
         none = torch.zeros(len(obs))
-        return Batch(obs, none, none + 1, none, obs, none, none, past)
+        return Batch(obs, none, none + 1, none, obs, none, none, past, none + 1)
 
     def test_many_batches_give_the_statistics_of_all_rows(self) -> None:
         rows = torch.randn(640, 3, generator=torch.Generator().manual_seed(0)) * 4 + 2
@@ -352,3 +353,56 @@ def test_reward_scale_multiplies_rewards() -> None:
     assert torch.equal(
         once(algorithm, state, batch)[0]["critic"], once(plain, state, scaled_by_hand)[0]["critic"]
     )
+
+
+class TestPriorities:
+    """Rows drawn by the size of their errors."""
+
+    def replay(self, num: int = 8) -> Replay:
+        return Replay(cases.layout_of(cases.built("sac", "Box")), num, CPU, prioritised=True)
+
+    def rows(self, num: int) -> Any:
+        return cases.random_rows(cases.built("sac", "Box"), num)
+
+    def test_rows_are_drawn_as_often_as_their_priority_says(self) -> None:
+        replay = self.replay()
+        replay.insert(self.rows(8))
+        assert replay.priorities is not None
+        replay.priorities[:] = torch.tensor([1.0, 0, 0, 2.0, 0, 0, 0, 5.0])
+        uniform = (torch.arange(800) + 0.5) / 800
+        index, weight = draw_by_priority(replay.priorities, replay.window, uniform, 1.0)
+        assert torch.bincount(index, minlength=8).tolist() == [100, 0, 0, 200, 0, 0, 0, 500]
+        # Fully corrected, each row counts in all what it would count if all were drawn alike.
+        totals = torch.zeros(8).index_add(0, index, weight)
+        torch.testing.assert_close(totals[[3, 7]], totals[[0, 0]], rtol=1e-4, atol=1e-4)
+
+    def test_new_rows_are_likely_and_those_that_left_are_not_drawn(self) -> None:
+        replay = self.replay(4)
+        replay.insert(self.rows(3))
+        assert replay.priorities is not None
+        replay.priorities[1] = 9.0
+        replay.insert(self.rows(1))
+        assert replay.priorities.tolist() == [1, 9, 1, 9]
+        replay.insert(self.rows(2))
+        assert replay.priorities.tolist() == [9, 9, 1, 9], "the oldest two were written over"
+
+    @pytest.mark.parametrize("name", [n for n, e in ALGORITHMS.items() if n != "ppo"])
+    def test_updates_raise_the_priority_of_what_surprises(self, name: str) -> None:
+        (kind,) = ALGORITHMS[name].actions
+        # Without scaling: one reward must stay as odd as it is.
+        knobs = {"normalise_reward": False, "normalise_obs": False, "n_step": 1}
+        algorithm = cases.built(name, kind, priority=0.6, **knobs)
+        replay = Replay(cases.layout_of(algorithm), 64, CPU, prioritised=True)
+        rows = cases.random_rows(algorithm, 64)
+        rows["discount"], rows["reward"] = 0, 0
+        rows["reward"][17] = 4.9
+        replay.insert(rows)
+        state = init_state(algorithm, 0, CPU)
+        updater = Updater(algorithm, replay, state, 64, (1e-2, 0.01))
+        torch.manual_seed(0)
+        for _ in range(60):
+            updater.run()
+        assert replay.priorities is not None
+        assert int(replay.priorities.argmax()) == 17
+        assert all(torch.isfinite(tensor).all() for tensor in updater.state.values())
+        assert replay.priorities.min() > 0

@@ -14,7 +14,7 @@ from spreeze import replay as replay_module
 from spreeze.algos.sac import SACConfig, build
 from spreeze.config import config_with, default_config
 from spreeze.policy import Policy, PolicyForm
-from spreeze.replay import Replay, Stage, gather
+from spreeze.replay import Replay, Stage, draw, gather
 from spreeze.roles import learner
 from spreeze.roles.traffic import Intake, Outbox
 from spreeze.spec import PLACEMENTS, EnvSpec, Floats, Rows, as_matrix, transition_layout
@@ -40,7 +40,7 @@ def numbered(first: int, count: int) -> Rows:
 def read_all(replay: Replay) -> list[int]:
     """The numbers of all rows that updates can read, which must be whole."""
     uniform = (torch.arange(replay.num_rows, device=replay.data.device) + 0.5) / replay.num_rows
-    batch = gather(replay.data, replay.window, uniform, LAYOUT.columns())
+    batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT.columns())
     assert (batch.obs == batch.reward[:, None]).all()
     assert (batch.next_obs == batch.reward[:, None]).all()
     return [int(number) for number in batch.reward]
@@ -77,7 +77,9 @@ def test_rows_are_written_beside_what_is_read(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_hollow_replay_can_be_traced_and_not_filled() -> None:
     replay = Replay(LAYOUT, 20, CPU, hollow=True)
-    assert gather(replay.data, replay.window, torch.rand(5), LAYOUT.columns()).obs.shape == (5, 4)
+    assert gather(
+        replay.data, draw(replay.data, replay.window, torch.rand(5)), LAYOUT.columns()
+    ).obs.shape == (5, 4)
     with pytest.raises(ValueError, match="hollow"):
         replay.insert(numbered(0, 3))
 
@@ -88,7 +90,9 @@ def test_a_staged_batch_is_read_whole_and_in_order(batch_size: int) -> None:
     replay.insert(numbered(0, 1500))
     stage = Stage(replay, 1, batch_size)
     stage.fill()
-    batch = gather(stage.data[0], stage.window, stage.uniform, LAYOUT.columns())
+    batch = gather(
+        stage.data[0], draw(stage.data[0], stage.window, stage.uniform), LAYOUT.columns()
+    )
     torch.testing.assert_close(batch.obs, stage.data[0][:, :4], rtol=0, atol=0)
     assert batch.reward.min() >= 500
     assert batch.reward.max() < 1500
@@ -377,7 +381,7 @@ def test_no_row_is_torn_while_copies_and_updates_run_side_by_side(placement: Any
     def look() -> None:
         for _ in range(20):
             uniform = torch.rand(20_000, device=device)
-            batch = gather(replay.data, replay.window, uniform, LAYOUT.columns())
+            batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT.columns())
             torn.add_((batch.obs != batch.reward[:, None]).sum())
             torn.add_((batch.next_obs != batch.reward[:, None]).sum())
             low = batch.reward < newest - 5000

@@ -12,7 +12,7 @@ import cases
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.sac import SACConfig, build
 from spreeze.bench.plain import PLAIN
-from spreeze.replay import Replay, gather
+from spreeze.replay import Replay, draw, gather
 from spreeze.spec import as_matrix, transition_layout
 from spreeze.updates import Updater, init_state, update
 
@@ -86,7 +86,8 @@ def test_a_batch_holds_stored_rows_and_nothing_else() -> None:
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(7, layout.width))
     replay.insert(rows)
     uniform = torch.tensor([0.0, 0.5, 0.999999999, 1.0 - 2**-24])
-    batch = gather(replay.data, replay.window, uniform, layout.columns())
+    places = draw(replay.data, replay.window, uniform)
+    batch = gather(replay.data, places, layout.columns())
     for i, index in enumerate([0, 3, 6, 6]):
         np.testing.assert_array_equal(batch.obs[i], rows["obs"][index])
         np.testing.assert_array_equal(batch.next_obs[i], rows["next_obs"][index])

@@ -74,6 +74,10 @@ class AlgoConfig:
         """Updates of the critic to one of the actor."""
         return 1
 
+    def priorities(self) -> tuple[float, float]:
+        """Power of a row's error by which it is drawn, and how much of the bias is corrected."""
+        return 0.0, 0.0
+
     def reuse(self) -> float | None:
         """How often a step is learned from at most; None: as often as there is time."""
         return None
@@ -93,6 +97,10 @@ class OffPolicyConfig(AlgoConfig):
     """Share of the online network mixed into its target at each update. Auto: follows the batch size."""
     policy_delay: int = 1
     """Updates of the critic to one of the actor."""
+    priority: float = 0.0
+    """Rows are drawn by the size of their error to the power of this. 0: all alike."""
+    priority_correction: float = 0.4
+    """How much of the bias is made up for that drawing by error brings, from 0 to 1."""
 
     def rows(self) -> RowForm:
         """Transitions of n steps."""
@@ -106,6 +114,10 @@ class OffPolicyConfig(AlgoConfig):
     def critic_updates(self) -> int:
         """The policy's delay."""
         return self.policy_delay
+
+    def priorities(self) -> tuple[float, float]:
+        """The knobs of that name."""
+        return self.priority, self.priority_correction
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32")
         next_q = q_value(target, batch.next_obs, next_action)
         goal = (batch.reward + batch.discount * next_q).detach()
         q = q_value(critic, batch.obs, batch.action)
-        loss = 0.5 * (q - goal).square().mean()
+        loss = 0.5 * (batch.weight * (q - goal).square()).mean()
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def actor_loss(

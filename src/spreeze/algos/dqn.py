@@ -73,7 +73,7 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         next_q = q_values(target, batch.next_obs).gather(1, best).squeeze(1)
         goal = (batch.reward + batch.discount * next_q).detach()
         q = q_values(critic, batch.obs).gather(1, batch.action.long()).squeeze(1)
-        loss = smooth_l1_loss(q, goal)
+        loss = (batch.weight * smooth_l1_loss(q, goal, reduction="none")).mean()
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     return Algorithm(

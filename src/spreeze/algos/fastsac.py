@@ -96,7 +96,7 @@ def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float3
         soft = z - (log_alpha.exp() * next_log_prob)[:, None]
         goal = project(smaller, batch.reward[:, None] + batch.discount[:, None] * soft, z).detach()
         log_probs = critics(critic, batch.obs, batch.action).log_softmax(-1)
-        loss = -(goal * log_probs).sum(-1).mean(1).sum()
+        loss = -(batch.weight * (goal * log_probs).sum(-1)).mean(1).sum()
         return loss, {
             "critic_loss": loss.detach(),
             "q_mean": (goal * z).sum(-1).mean(),

@@ -92,7 +92,7 @@ def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float3
         smaller = torch.where((first < second)[:, None], probs[0], probs[1])
         goal = project(smaller, batch.reward[:, None] + batch.discount[:, None] * z, z).detach()
         log_probs = critics(critic, batch.obs, batch.action).log_softmax(-1)
-        loss = -(goal * log_probs).sum(-1).mean(1).sum()
+        loss = -(batch.weight * (goal * log_probs).sum(-1)).mean(1).sum()
         return loss, {
             "critic_loss": loss.detach(),
             "q_mean": (goal * z).sum(-1).mean(),

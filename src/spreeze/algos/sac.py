@@ -74,7 +74,7 @@ def build(
         soft_value = next_q - log_alpha.exp() * next_log_prob
         goal = (batch.reward + batch.discount * soft_value).detach()  # [B]
         q = q_values(critic, batch.obs, batch.action)
-        loss = 0.5 * (q - goal).square().mean(1).sum()
+        loss = 0.5 * (batch.weight * (q - goal).square()).mean(1).sum()
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def actor_loss(

@@ -74,7 +74,7 @@ def build(config: TD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         next_q = q_values(target, batch.next_obs, next_action).amin(0)
         goal = (batch.reward + batch.discount * next_q).detach()  # [B]
         q = q_values(critic, batch.obs, batch.action)
-        loss = 0.5 * (q - goal).square().mean(1).sum()
+        loss = 0.5 * (batch.weight * (q - goal).square()).mean(1).sum()
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def actor_loss(

@@ -75,7 +75,7 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         error = goal[None, :, None, :] - z[..., None]  # [critics, B, num, kept]
         huber = torch.where(error.abs() < 1, 0.5 * error.square(), error.abs() - 0.5)
         weight = (tau[:, None] - (error < 0).float()).abs()
-        loss = (weight * huber).mean((1, 2, 3)).sum()
+        loss = (batch.weight * (weight * huber).mean((2, 3))).mean(1).sum()
         return loss, {"critic_loss": loss.detach(), "q_mean": z.detach().mean()}
 
     def actor_loss(

@@ -19,7 +19,7 @@ from spreeze.algos.base import Algorithm
 from spreeze.bench.plain import PLAIN
 from spreeze.compiling import Compilation, Recipe, agrees, set_precision
 from spreeze.networks import plain_arithmetic
-from spreeze.replay import Replay, gather
+from spreeze.replay import Replay, draw, gather
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
 from spreeze.updates import State, StepFunction, Updater, init_state
 
@@ -115,7 +115,7 @@ def _plain_round(
     def plain_round() -> None:
         uniform = torch.rand(rows, device=replay.device)
         noise = torch.randn(2, rows, algorithm.spec.action_size, device=replay.device)
-        plain.update(gather(replay.data, replay.window, uniform, columns), noise)
+        plain.update(gather(replay.data, draw(replay.data, replay.window, uniform), columns), noise)
 
     return plain_round, num
 

@@ -115,7 +115,8 @@ def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple
     ctx.words["out_of_memory"] = 0
     for placement in PLACEMENTS[PLACEMENTS.index(wanted) :]:
         try:
-            replay = Replay(ctx.layout, capacity, device, placement)
+            prioritised = ctx.config.hyper.priorities()[0] > 0
+            replay = Replay(ctx.layout, capacity, device, placement, prioritised=prioritised)
             state = init_state(algorithm, ctx.seed()[0], device)
         except RuntimeError as error:
             if not out_of_memory(error) or placement == PLACEMENTS[-1]:
