@@ -204,6 +204,12 @@ def _pace(filler: Filler, machine: Machine) -> None:
         "separate" if separate else "shared",
         reason if separate else "few cores: the kernel shares them best",
     )
+    reuse = config.hyper.reuse()
+    if reuse is not None and config.learner.updates_per_step == "auto":
+        steps = settled(config.learner.batch_size) * config.hyper.rows().segment
+        bounds, reason = (0.0, reuse / steps), f"each step is learned from {reuse:g} times at most"
+        filler.fill("learner.ratio_bounds", bounds, reason)
+        return
     if config.serial:
         filler.fill("learner.updates_per_step", 0.125, "roles take turns in one process")
     ratio = filler.config.learner.updates_per_step
@@ -212,11 +218,5 @@ def _pace(filler: Filler, machine: Machine) -> None:
         filler.reasons["learner.ratio_bounds"] = "--learner.updates-per-step is a number"
         return
     few = cores <= FEW_CORES
-    reuse = config.hyper.reuse()
-    if reuse is not None:
-        steps = settled(config.learner.batch_size) * config.hyper.rows().segment
-        bounds, reason = (0.0, reuse / steps), f"each step is learned from {reuse:g} times at most"
-        filler.fill("learner.ratio_bounds", bounds, reason)
-        return
     reason = "few cores: sampling more would slow learning" if few else "sampling has its own cores"
     filler.fill("learner.ratio_bounds", (0.03 if few else 0.0005, 8.0), reason)

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+import cloudpickle
+
 from spreeze.algos import ddpg, dqn, fastsac, fasttd3, ppo, sac, td3, tqc
 from spreeze.algos.base import AlgoConfig, Algorithm
 from spreeze.errors import UsageError
@@ -114,4 +116,6 @@ def _module(where: str) -> ModuleType:
     assert found.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
+    # Other processes have no module of this name: they get its classes themselves.
+    cloudpickle.register_pickle_by_value(module)
     return module
