@@ -224,7 +224,7 @@ class Policy:
             )
         lead = obs.shape[: obs.ndim - len(self.spec.obs_shape)]
         action = self.act(obs.reshape(-1, self.spec.obs_size), explore=not deterministic)
-        return self.scale(action).reshape(*lead, *self.spec.action_shape), state
+        return self.scale(action).reshape((*lead, *self.spec.action_shape)), state
 
     def named(self) -> dict[str, Floats]:
         """The parameters by name, as they are stored in policy.safetensors."""

@@ -78,8 +78,11 @@ def _choose(filler: Filler, spec: EnvSpec) -> None:
     """The algorithm, by the action space; one that does not fit it is refused."""
     config, kind = filler.config, "Discrete" if spec.discrete else "Box"
     if config.preset in PRESETS:
-        preset = PRESETS[config.preset].why
-        filler.reasons["preset"] = f"{preset}; --preset none switches it off"
+        preset = PRESETS[config.preset]
+        filler.reasons["preset"] = f"none: off. {preset.why}"
+        for name, value in preset.algos.get(config.algo, {}).items():
+            if knob(config, name) == value:  # or the user knows better
+                filler.reasons[name] = f"preset {config.preset}"
     if config.algo == "auto":
         algo = "dqn" if spec.discrete else "sac"
         filler.config = with_algorithm(config, algo)

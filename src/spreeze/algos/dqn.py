@@ -32,6 +32,8 @@ class DQNConfig(OffPolicyConfig):
 
     n_step: int = 3
     """Env steps that one transition covers."""
+    normalise_reward: bool = True
+    """Divide rewards by the running spread of discounted returns."""
     epsilon: float = 0.4
     """Chance of a random action in the environment that explores most."""
 
