@@ -31,7 +31,7 @@ def make_run(
     """A run with `num` evaluations and as many seconds; `extra` goes into each learner record."""
     path = folder / name
     (path / "metrics").mkdir(parents=True)
-    config = config_with(default_config(env=env), {"seed": seed, "replay.capacity": 1_000_000})
+    config = config_with(default_config("sac", env), {"seed": seed, "replay.capacity": 1_000_000})
     reasons = {"replay.capacity": "40 bytes each"}
     write(path / "config.json", {"config": config.to_json(), "reasons": reasons})
     write(path / "system.json", {"cores": 2})

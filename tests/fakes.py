@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import setproctitle
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 
 class CountEnv(gym.Env[Any, Any]):
@@ -53,6 +53,18 @@ class ReachEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self.obs, -float((action[0] - self.obs[0] / 2) ** 2), True, False, {}
+
+
+class ChoiceEnv(ReachEnv):
+    """Known answer: of three choices the one whose third of the observation's range it is gives 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Discrete(3)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        right = int((self.obs[0] + 1) * 1.4999)
+        return self.obs, float(action == right), True, False, {}
 
 
 class Recorded(ReachEnv):

@@ -61,7 +61,9 @@ def fused_sac_update() -> float:
 
     networks._fused = exact  # type: ignore[assignment]
     draw = torch.randn(48, 17 + 6 + 1 + 1 + 17, generator=torch.Generator().manual_seed(1))
-    batch = Batch(draw[:, :17], draw[:, 17:23].tanh(), draw[:, 23], draw[:, 24].abs(), draw[:, 25:])
+    none = draw[:, :0]
+    parts = (draw[:, :17], draw[:, 17:23].tanh(), draw[:, 23], draw[:, 24].abs(), draw[:, 25:])
+    batch = Batch(*parts, none, none, none, torch.ones(48))
     noise = torch.randn(2, 48, 6)
     states = []
     for arithmetic in ("fused", "float32"):

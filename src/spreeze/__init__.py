@@ -30,9 +30,12 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
 
     name, resume = target_name(env), knobs.pop("resume", None)
     if resume is None:
-        config = default_config(knobs.pop("algo", "sac"), name, knobs.pop("preset", None))
+        asked = [knob.removeprefix("algo.") for knob in knobs if knob.startswith("algo.")]
+        algo, preset = knobs.pop("algo", "auto"), knobs.pop("preset", None)
+        config = default_config(str(algo), name, preset, asked)
     else:
-        config = resumed_config(str(resume), Path(knobs.get("runs", "runs")))
+        runs, algo = Path(knobs.get("runs", "runs")), knobs.pop("algo", None)
+        config = resumed_config(str(resume), runs, algo)
     # A program that calls a library does not expect an open port.
     config = config_with(config, {"env": name, "dashboard": False, **knobs})
     with Screen() as screen:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from spreeze.algos.tqc import TQCConfig
 from spreeze.config import Config, knob, knob_names, parse_count, parse_duration
 from spreeze.spec import ENGINES, PLACEMENTS
 
@@ -32,6 +33,24 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "checkpoint.keep": (1, 100_000),
     "algo.gamma": (0, 1),
     "algo.n_step": (1, 100),
+    "algo.policy_delay": (1, 64),
+    "algo.priority": (0, 4),
+    "algo.priority_correction": (0, 1),
+    "algo.beta2": (0, 0.999999),
+    "algo.max_grad_norm": (1e-6, 1e9),
+    "algo.reward_scale": (1e-9, 1e9),
+    "algo.target_noise": (0, 10),
+    "algo.target_noise_clip": (0, 10),
+    "algo.epsilon": (0, 1),
+    "algo.num_atoms": (2, 10_001),
+    "algo.num_critics": (1, 64),
+    "algo.num_quantiles": (1, 1000),
+    "algo.drop_per_critic": (0, 999),
+    "algo.segment": (2, 1024),
+    "algo.max_reuse": (0.01, 1000),
+    "algo.gae_lambda": (0, 1),
+    "algo.clip": (1e-3, 100),
+    "algo.entropy": (0, 100),
     "algo.lr": (1e-8, 1),
     "algo.tau": (1e-8, 1),
     "algo.init_alpha": (1e-8, 1000),
@@ -41,6 +60,9 @@ FRACTIONS = {
     *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "checkpoint.every_s"),
     *("visualizer.frames_hz", "visualizer.video_s"),
     *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
+    *("algo.beta2", "algo.max_grad_norm", "algo.reward_scale", "algo.epsilon"),
+    *("algo.target_noise", "algo.target_noise_clip", "algo.max_reuse", "algo.gae_lambda"),
+    *("algo.clip", "algo.entropy", "algo.priority", "algo.priority_correction"),
 }
 CHOICES = {
     "cores": ("auto", "separate", "shared"),
@@ -78,7 +100,7 @@ def check_config(config: Config) -> list[str]:
     for name in set(BOUNDS) & set(knob_names(config)):
         value, (low, high) = knob(config, name), BOUNDS[name]
         whole = name not in FRACTIONS
-        if value != "auto" and not (_is_number(value, whole) and low <= value <= high):
+        if value not in ("auto", None) and not (_is_number(value, whole) and low <= value <= high):
             flag, kind = name.replace("_", "-"), "a whole number" if whole else "a number"
             problems.append(f"--{flag} {value}: must be {kind} from {low:g} to {high:g}.")
     if config.track in ("wandb", "trackio") and find_spec(config.track) is None:
@@ -114,6 +136,13 @@ def _check_sizes(config: Config) -> list[str]:
     if config.device == "cpu" and config.replay.placement in ("gpu", "pinned"):
         problems.append(
             f"--replay.placement {config.replay.placement} is for a GPU, and --device is cpu: use host."
+        )
+    if isinstance(config.hyper, TQCConfig) and not (
+        config.hyper.drop_per_critic < config.hyper.num_quantiles
+    ):
+        problems.append(
+            f"--algo.drop-per-critic {config.hyper.drop_per_critic}: must be less than "
+            f"--algo.num-quantiles {config.hyper.num_quantiles}, or nothing is left."
         )
     bounds = config.learner.ratio_bounds
     if bounds != "auto" and not (0 <= bounds[0] <= bounds[1] <= 1e6 and bounds[1] > 0):

@@ -19,6 +19,7 @@ COMMANDS = {
     "dashboard": "the live page for a run or for all runs of a folder",
     "runs": "a table of the runs in a folder",
     "tune": "find the settings for this machine without training",
+    "export": "write a trained policy for deployment, as ONNX",
     "algos": "the algorithms, one line each",
     "bench": "measure, always against a reference in the same run",
     "doctor": "check this machine and say what to do",

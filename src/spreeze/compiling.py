@@ -27,7 +27,7 @@ from zipfile import is_zipfile
 import torch
 from torch import Tensor
 
-from spreeze.algos import ALGORITHMS
+from spreeze.algos import algorithm_file, find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.config import Config, settled
 from spreeze.launches import Launches, save, watch_kernels
@@ -36,8 +36,10 @@ from spreeze.networks import Arithmetic, plain_arithmetic
 from spreeze.placement import cache_folder, compiler, cpu_name, other_cores
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
-from spreeze.updates import STATE, Step, StepFunction, Updater, init_state
+from spreeze.updates import Step, StepFunction, Updater, init_state
 
+DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
+"""Knobs of algorithms that are not compiled in: updates get them as data, or only samplers do."""
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
 CLOSE, ROUGH = 1e-2, 3.0
 """How far a compiled update may be from the exact one: this share of each vector's length, and this
@@ -64,22 +66,16 @@ class Recipe:
     def path(self) -> Path:
         """Where the compiled form lies, or will."""
         facts = dataclasses.asdict(self)
-        for name in (
-            "lr",
-            "tau",
-            "gamma",
-            "n_step",
-            "init_alpha",
-        ):  # given as data, not compiled in
+        for name in DATA:
             facts["hyper"].pop(name, None)
-        facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape")}
+        facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
         facts["machine"] = (
             torch.cuda.get_device_name(self.device)
             if self.device.startswith("cuda")
             else cpu_name()
         )
         facts["torch"] = torch.__version__
-        facts["source"] = _source()
+        facts["source"] = _source(algorithm_file(self.algo))
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
         return cache_folder() / "compiled" / f"{digest}{suffix}"
@@ -94,16 +90,20 @@ class Recipe:
 
     def algorithm(self, arithmetic: Arithmetic) -> Algorithm:
         """The algorithm whose update it is."""
-        config = ALGORITHMS[self.algo].config(**self.hyper)
-        return ALGORITHMS[self.algo].build(config, EnvSpec.from_json(self.spec), arithmetic)
+        entry = find_algorithm(self.algo)
+        return entry.build(entry.config(**self.hyper), EnvSpec.from_json(self.spec), arithmetic)
 
     def updater(self, arithmetic: Arithmetic, hollow: bool = False) -> Updater:
         """An updater of the same shapes, with an empty replay; a hollow one is just for tracing."""
         spec = EnvSpec.from_json(self.spec)
         device = torch.device(self.device)
         algorithm = self.algorithm(arithmetic)
+        layout = transition_layout(spec, algorithm.config.rows())
         placement: Placement = "host" if self.staged else "gpu"
-        replay = Replay(transition_layout(spec), self.capacity, device, placement, hollow=hollow)
+        prioritised = algorithm.config.priorities()[0] > 0
+        replay = Replay(
+            layout, self.capacity, device, placement, hollow=hollow, prioritised=prioritised
+        )
         state = init_state(algorithm, 0, device)
         return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
 
@@ -128,19 +128,11 @@ def set_precision(precision: str) -> None:
     torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
 
 
-def _source() -> str:
-    """A digest of the code that is compiled: a change in it must not find an old form."""
+def _source(more: Path | None) -> str:
+    """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
     here = Path(__file__).parent
-    names = (
-        "updates.py",
-        "replay.py",
-        "networks.py",
-        "fused.py",
-        "kernels.py",
-        "spec.py",
-        "launches.py",
-    )
-    files = [here / name for name in names]
+    names = ("updates", "replay", "networks", "scaling", "fused", "kernels", "launches", "spec")
+    files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]
     text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])
     return hashlib.sha256(text).hexdigest()
 
@@ -260,12 +252,17 @@ def disagreement(recipe: Recipe, updater: Updater, step: StepFunction) -> str | 
     exact = Step(recipe.algorithm("float32"), updater.layout)
     with torch.no_grad():
         results = zip(exact(*inputs), updater.plain(*inputs), step(*inputs), strict=True)
-        for name, (right, plain, ours) in zip((*STATE, "metrics"), results, strict=True):
-            off, usual = float((ours - right).norm()), float((plain - right).norm())
-            length = float(right.norm())
+        names = (*updater.plain.names, "metrics", "index", "priorities")
+        for name, (right, plain, ours) in zip(names, results, strict=False):
+            off, usual = _distance(ours, right), _distance(plain, right)
+            length = float(right.float().norm())
             if not off <= CLOSE * length + ROUGH * usual + 1e-6:
                 return f"{name} of length {length:.3g} is off by {off:.3g}, plain by {usual:.3g}"
     return None
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return float((a - b).float().norm())
 
 
 def compile_step(recipe: Recipe) -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from spreeze.algos import ALGORITHMS
-from spreeze.algos.base import AlgoConfig, Auto
+from spreeze.algos import ALGORITHMS, find_algorithm
+from spreeze.algos.base import AlgoConfig, Auto, OffPolicyConfig
 from spreeze.errors import UsageError
+from spreeze.presets import PRESETS, preset_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,7 @@ class LearnerConfig:
     """Network updates."""
 
     batch_size: int | Auto = "auto"
-    """Transitions per update."""
+    """Rows per update: transitions, or segments of them."""
     warmup_rows: int | Auto = "auto"
     """Transitions in the replay before the first update."""
     updates_per_step: float | Auto = "auto"
@@ -119,8 +122,8 @@ class Config:
 
     env: tyro.conf.Positional[str] = ""
     """Gymnasium id, module:Id, or package.module:EnvClass."""
-    algo: str = "sac"
-    """Algorithm; `spreeze algos` lists them."""
+    algo: str = "auto"
+    """Algorithm; `spreeze algos` lists them. One of your own: file.py:ENTRY. Auto: by the action space."""
     time: str | None = None
     """Stop after this long: 90s, 5m, 2h."""
     steps: str | None = None
@@ -160,7 +163,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
     hyper: Annotated[AlgoConfig, tyro.conf.arg(name="algo")] = field(
-        default_factory=ALGORITHMS["sac"].config
+        default_factory=OffPolicyConfig
     )
 
     @property
@@ -191,20 +194,6 @@ SECTIONS = {
 }
 """Fields that are sections, and what their knobs begin with on the command line."""
 FIELDS = {prefix: name for name, prefix in SECTIONS.items()}
-
-# Presets are values: knobs by their command-line name. One that is named after an environment is
-# taken for it without being asked for.
-PRESETS: dict[str, dict[str, Any]] = {
-    "sb3": {  # what Stable-Baselines3's SAC does: for comparisons, not for speed
-        "learner.batch_size": 256,
-        "learner.updates_per_step": 1.0,
-        "learner.warmup_rows": 100,
-        "sampler.random_steps": 100,
-        "algo.hidden": (256, 256),
-        "algo.lr": 3e-4,
-        "algo.tau": 0.005,
-    },
-}
 
 
 def parse_duration(text: str) -> float:
@@ -281,28 +270,63 @@ def knob_names(config: Config) -> list[str]:
     return names
 
 
-def default_config(algo: str = "sac", env: str = "", preset: str | None = None) -> Config:
-    """The defaults of an algorithm, with the preset asked for or the environment's own."""
-    if algo not in ALGORITHMS:
-        near = difflib.get_close_matches(algo.lower(), ALGORITHMS, 1, 0.3)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(
-            [f"--algo {algo}: there is no such algorithm; there are {', '.join(ALGORITHMS)}.{hint}"]
-        )
-    config = Config(env=env, algo=algo, preset=preset, hyper=ALGORITHMS[algo].config())
+def default_config(
+    algo: str = "auto", env: str = "", preset: str | None = None, asked: Collection[str] = ()
+) -> Config:
+    """The defaults of an algorithm, with the preset asked for or the environment's own.
+
+    With "auto" the preset names the algorithm, or the knobs `asked` for do if only some have them;
+    else it is left to `tuner.resolve`, which knows the action space.
+    """
     if preset not in (None, "none") and preset not in PRESETS:
-        raise UsageError(
-            [
-                f"--preset {preset}: there is no such preset; there are {', '.join(['none', *PRESETS])}."
-            ]
-        )
-    chosen = preset if preset is not None else env
-    return config_with(config, PRESETS.get(chosen, {}))
+        known = ", ".join(["none", *PRESETS])
+        near = difflib.get_close_matches(str(preset), PRESETS, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError([f"--preset {preset}: there is no such preset; there are {known}.{hint}"])
+    if algo == "auto" and (special := set(asked) - knobs_of(OffPolicyConfig)):
+        algo = next((n for n, e in ALGORITHMS.items() if special <= knobs_of(e.config)), algo)
+    name = preset if preset is not None else preset_for(env, algo)
+    values: dict[str, Any] = {}
+    if name in PRESETS:
+        algo = next(iter(PRESETS[name].algos)) if algo == "auto" else algo
+        if algo not in PRESETS[name].algos:
+            fitting = ", ".join(PRESETS[name].algos)
+            raise UsageError([f"--preset {name}: it has values for {fitting}, not for {algo}."])
+        values = PRESETS[name].algos[algo]
+    hyper = OffPolicyConfig() if algo == "auto" else find_algorithm(algo).config()
+    if ".py:" in algo:  # other processes may be somewhere else
+        algo = str(Path(algo).absolute())
+    config = Config(env=env, algo=algo, preset=name, hyper=hyper)
+    return config_with(config, values)
 
 
-def config_from_json(data: dict[str, Any]) -> Config:
-    """A config from its `to_json` form; unknown names are refused, nothing in it can name code."""
+def knobs_of(kind: type[AlgoConfig]) -> set[str]:
+    """The names of an algorithm's knobs."""
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def with_algorithm(config: Config, algo: str) -> Config:
+    """The config for this algorithm, with those of its knobs that were set already."""
+    defaults = type(config.hyper)()
+    given = {
+        name: value
+        for name, value in vars(config.hyper).items()
+        if value != getattr(defaults, name)
+    }
+    hyper = find_algorithm(algo).config(**given)
+    return dataclasses.replace(config, algo=algo, hyper=hyper)
+
+
+def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config:
+    """A config from its `to_json` form; unknown names are refused, nothing in it can name code.
+
+    But for an algorithm of the user's own that he names himself, as `trusted`.
+    """
     algo = str(data.get("algo", "sac"))
+    if ":" in algo and algo != trusted:
+        raise UsageError(
+            [f"it was trained with --algo {algo}, which is code of yours: name it again."]
+        )
     config = default_config(algo, preset="none")
     knobs: dict[str, Any] = {}
     for name, value in data.items():

@@ -9,7 +9,7 @@ can swallow whole. `policy.py` reads the same vectors with numpy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -84,9 +84,15 @@ def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
     return torch.cat(parts)
 
 
-def mlp(shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor) -> Tensor:
-    """ReLU between layers, none after the last, on inputs side by side: [B, out] or [ensemble, B, out]."""
-    if arithmetic == "fused" and _fusable(shapes, inputs):
+def mlp(
+    shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor, layer_norm: bool = False
+) -> Tensor:
+    """ReLU between layers, none after the last, on inputs side by side: [B, out] or [ensemble, B, out].
+
+    With `layer_norm` sums are normalised before the ReLU; a gain and a shift of its own it does not
+    need, the weights around it have both.
+    """
+    if arithmetic == "fused" and not layer_norm and _fusable(shapes, inputs):
         return _fused(shapes, flat, *inputs)
     params = shapes.split(flat) if arithmetic == "float32" else shapes.split_half(flat)
     num_layers = len(params) // 2
@@ -101,8 +107,39 @@ def mlp(shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor) -
             # Not baddbmm: it copies the bias to full size first; a compiler fuses this addition.
             x = torch.bmm(x, w) + b
         if i < num_layers - 1:
-            x = torch.relu(x)
+            x = torch.relu(F.layer_norm(x, x.shape[-1:]) if layer_norm else x)
     return x
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as a function of one flat vector: `network(flat, *inputs)`."""
+
+    shapes: Shapes
+    forward: Callable[..., Tensor]
+    """(flat, *inputs [B, size]) -> [B, out], or [ensemble, B, out]."""
+
+    def __call__(self, flat: Tensor, *inputs: Tensor) -> Tensor:
+        """The outputs."""
+        return self.forward(flat, *inputs)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """Fresh parameters."""
+        return init_uniform(self.shapes, generator)
+
+
+def mlp_network(
+    sizes: Sequence[int],
+    arithmetic: Arithmetic,
+    *,
+    ensemble: int | None = None,
+    layer_norm: bool = False,
+) -> Network:
+    """A network of ReLU layers; with `ensemble`, that many side by side."""
+    shapes = mlp_shapes(sizes, ensemble)
+    return Network(
+        shapes, lambda flat, *inputs: mlp(shapes, flat, arithmetic, *inputs, layer_norm=layer_norm)
+    )
 
 
 def _fusable(shapes: Shapes, inputs: Sequence[Tensor]) -> bool:
@@ -134,3 +171,24 @@ def tanh_gaussian(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
     squash = 2 * (math.log(2) - u - F.softplus(-2 * u))
     return torch.tanh(u), (gaussian - squash).sum(-1)
+
+
+def atoms(num: int, largest: float, like: Tensor) -> Tensor:
+    """The values that a categorical critic gives probabilities to: evenly from -largest to largest."""
+    return torch.linspace(-largest, largest, num, device=like.device)
+
+
+def project(probs: Tensor, values: Tensor, support: Tensor) -> Tensor:
+    """Probabilities [B, N] of any values [B, N], shared out to the two nearest atoms of the support [M].
+
+    The mean stays what it was, but for values beyond the ends. Bellemare et al. 2017, Eq. 7.
+    """
+    gap = support[1] - support[0]
+    place = ((values - support[0]) / gap).clamp(0, len(support) - 1)
+    below = place.floor()
+    above_share = place - below
+    index = below.long()
+    out = torch.zeros(len(probs), len(support), dtype=probs.dtype, device=probs.device)
+    out = out.scatter_add(1, index, probs * (1 - above_share))
+    # At the last atom nothing is left for the one above, which is not there.
+    return out.scatter_add(1, (index + 1).clamp(max=len(support) - 1), probs * above_share)

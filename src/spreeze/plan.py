@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import platform
 import re
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from spreeze.backends.local import CallFailed, Processes, call
 from spreeze.checkpoint import write_atomic
@@ -20,7 +21,6 @@ from spreeze.config import Config, config_from_json, settled
 from spreeze.envs.targets import EnvTarget, inspect_env, portable
 from spreeze.errors import UsageError
 from spreeze.placement import Machine, cpu_name
-from spreeze.policy import policy_size
 from spreeze.probe import Measured, Question, measure, remember, remembered
 from spreeze.rundir import RunDir, find_run
 from spreeze.spec import EnvSpec, transition_layout
@@ -30,6 +30,11 @@ from spreeze.wires.control import control_blocks
 from spreeze.wires.experience import experience_blocks
 from spreeze.wires.weights import weights_blocks
 
+SHAPING = (
+    *("hidden", "normalise_obs", "normalise_reward", "layer_norm"),
+    *("num_critics", "num_atoms", "num_quantiles"),
+)
+"""Knobs of algorithms that decide what their networks are."""
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
 
@@ -103,13 +108,13 @@ def make_plan(
     config, reasons = resolve(config, spec, machine, ask)
     if problems := [*check_config(config), *check_resumed(config, spec)]:
         raise UsageError(problems)
-    layout = transition_layout(spec)
+    layout = transition_layout(spec, config.hyper.rows())
     lanes, block = settled(config.sampler.processes), settled(config.sampler.envs_per_process)
     capacity = settled(config.replay.capacity)
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
     blocks = [
         *control_blocks(lanes),
-        *weights_blocks(policy_size(spec, settled(config.hyper.hidden))),
+        *weights_blocks(config.hyper.policy_form(spec).size(spec)),
         *experience_blocks(layout, lanes, max(lane_rows, 8 * block), block),
     ]
     needed = {
@@ -166,17 +171,17 @@ def _check_fits(needed: dict[str, int], free: int, what: str) -> None:
         )
 
 
-def resumed_config(name: str, runs: Path) -> Config:
+def resumed_config(name: str, runs: Path, algo: str | None = None) -> Config:
     """The config to go on with from a run's last checkpoint: as it was asked for, "auto" and all.
 
-    What limited the old run does not limit the new one.
+    What limited the old run does not limit the new one. `algo` is needed for one of the user's own.
     """
     run = find_run(name, runs)
     needed = [run.checkpoints / "last" / file for file in ("train.safetensors", "config.json")]
     stored = run.read("config")
     if "asked" not in stored or not all(file.exists() for file in needed):
         raise UsageError([f"run {run.path} has no whole checkpoint to resume from."])
-    config = config_from_json(stored["asked"])
+    config = config_from_json(stored["asked"], algo and str(Path(algo).absolute()))
     path = str(run.path.absolute())
     return dataclasses.replace(config, resume=path, name=None, time=None, steps=None, target=None)
 
@@ -187,15 +192,24 @@ def check_resumed(config: Config, spec: EnvSpec) -> list[str]:
         return []
     stored = RunDir(Path(config.resume)).read("config")
     before = EnvSpec.from_json(stored["env_spec"])
-    if (before.obs_shape, before.action_shape) != (spec.obs_shape, spec.action_shape):
+    if _spaces(before) != _spaces(spec):
         return [
             f"--resume: that run trained on {before.id} (observations {before.obs_shape}, actions "
             f"{before.action_shape}); {spec.id} has {spec.obs_shape} and {spec.action_shape}."
         ]
-    old, new = stored["config"], config.to_json()
+    old, new = stored["config"], json.loads(json.dumps(config.to_json()))
     pairs = [("--algo", old["algo"], new["algo"])]
-    pairs.append(("--algo.hidden", old["hyper"]["hidden"], list(settled(config.hyper.hidden))))
+    if old["algo"] == new["algo"]:
+        pairs += [
+            (f"--algo.{name.replace('_', '-')}", old["hyper"].get(name), new["hyper"][name])
+            for name in SHAPING
+            if name in new["hyper"]
+        ]
     return [f"{flag} {b}: the run that is resumed has {a}." for flag, a, b in pairs if a != b]
+
+
+def _spaces(spec: EnvSpec) -> tuple[Any, ...]:
+    return spec.obs_shape, spec.action_shape, spec.num_actions
 
 
 def create_run(asked: Config, plan: Plan) -> RunDir:
@@ -231,7 +245,8 @@ def _claim(config: Config) -> Path:
     if config.name is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         short = re.sub(r"[^\w.]+", "-", config.env).strip("-")[:80]
-        default = f"{short}-{config.algo}-{config.seed}-{stamp}"
+        algo = config.algo.rpartition(":")[2].lower()
+        default = f"{short}-{algo}-{config.seed}-{stamp}"
         names = [default, *(f"{default}-{i}" for i in range(2, 100))]
     else:
         names = [config.name]

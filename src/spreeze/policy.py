@@ -6,65 +6,164 @@ Its parameters are views into one flat vector, the very one that travels on the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spreeze.spec import LOG_STD_RANGE, EnvSpec, Floats
+from spreeze.spec import CLIP, LOG_STD_RANGE, EnvSpec, Floats
 
 NOISE_BLOCK = 64
+LAYER_NORM_EPS = 1e-5
+
+Head = Literal["tanh_gaussian", "tanh", "gaussian", "categorical", "values"]
+"""What the last layer means: a squashed Gaussian; a squashed action, to which noise is added; a Gaussian
+with a spread of its own; log-probabilities of choices; one value for the state and one per choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyForm:
+    """All that a policy is, but its numbers and its environment."""
+
+    hidden: tuple[int, ...]
+    head: Head = "tanh_gaussian"
+    normalised: bool = False
+    """Whether mean and scale of observations come after the weights."""
+    layer_norm: bool = False
+    """Whether hidden layers are normalised before the ReLU."""
+
+    def sizes(self, spec: EnvSpec) -> list[int]:
+        """Numbers that go into each layer, and out of the last."""
+        outputs = {
+            "tanh_gaussian": 2 * spec.action_size,
+            "tanh": spec.action_size,
+            "gaussian": spec.action_size,
+            "categorical": spec.num_actions or 0,
+            "values": 1 + (spec.num_actions or 0),
+        }[self.head]
+        return [spec.obs_size, *self.hidden, outputs]
+
+    def shapes(self, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
+        """Every part of the flat vector, in order."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for i, (fan_in, fan_out) in enumerate(pairwise(self.sizes(spec))):
+            shapes |= {f"w{i}": (fan_in, fan_out), f"b{i}": (fan_out,)}
+        if self.head == "gaussian":
+            shapes["log_std"] = (spec.action_size,)
+        if self.normalised:
+            shapes |= {"obs_mean": (spec.obs_size,), "obs_scale": (spec.obs_size,)}
+        return shapes
+
+    def size(self, spec: EnvSpec) -> int:
+        """Numbers in the flat vector."""
+        return sum(int(np.prod(shape)) for shape in self.shapes(spec).values())
 
 
 class Policy:
-    """A tanh-Gaussian policy over a ReLU network; `predict` has Stable-Baselines3's signature."""
+    """A ReLU network that acts; `predict` has Stable-Baselines3's signature."""
 
-    def __init__(
-        self, spec: EnvSpec, hidden: tuple[int, ...], vector: Floats | None = None
-    ) -> None:
+    def __init__(self, spec: EnvSpec, form: PolicyForm, vector: Floats | None = None) -> None:
         """A policy for `spec`; all zero until its `vector` is filled."""
-        self.spec = spec
-        self.hidden = tuple(hidden)
-        sizes = [spec.obs_size, *hidden, 2 * spec.action_size]
-        self.layers: list[tuple[Floats, Floats]] = []
-        self.vector = np.zeros(policy_size(spec, hidden), np.float32) if vector is None else vector
+        self.spec, self.form = spec, form
+        self.vector = np.zeros(form.size(spec), np.float32) if vector is None else vector
+        self._parts: dict[str, Floats] = {}
         start = 0
-        for fan_in, fan_out in pairwise(sizes):
-            weight = self.vector[start : start + fan_in * fan_out].reshape(fan_in, fan_out)
-            start += weight.size
-            self.layers.append((weight, self.vector[start : start + fan_out]))
-            start += fan_out
+        for name, shape in form.shapes(spec).items():
+            size = int(np.prod(shape))
+            self._parts[name] = self.vector[start : start + size].reshape(shape)
+            start += size
+        num_layers = len(form.sizes(spec)) - 1
+        self.layers = [(self._parts[f"w{i}"], self._parts[f"b{i}"]) for i in range(num_layers)]
         self._low = np.array(spec.action_low, np.float32)
         self._half_range: Floats = (np.array(spec.action_high, np.float32) - self._low).astype(
             np.float32
         ) / np.float32(2)
+        self.records = form.head in ("gaussian", "categorical")
+        """Whether it says how likely its actions were, in `log_prob`."""
+        self.log_prob: Floats = np.zeros(0, np.float32)
+        self._spread: Floats | None = None
         self._rng = np.random.default_rng()
         self._batch = self._drawn = 0
         self._room: list[Floats] = []
         self._block: Floats = np.zeros((0, 0, 0), np.float32)
+        self._decide = getattr(self, f"_{form.head}")
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Make the exploration noise repeatable."""
         self._rng = np.random.default_rng(seed)
         self._make_room(0)
 
+    def spread(self, scales: Floats) -> None:
+        """How strongly to explore, for each line of observations: a factor of the noise, or the chance
+        of a random choice. Samplers say so; without it, only what the policy itself draws is random."""
+        self._spread = np.asarray(scales, np.float32)[:, None]
+
     def act(self, obs: Floats, explore: bool) -> Floats:
-        """Actions in [-1, 1] for a batch of flat observations; the next call overwrites them."""
+        """Actions for a batch of flat observations, as rows hold them; the next call overwrites them."""
         if len(obs) != self._batch:
             self._make_room(len(obs))
         x = obs
+        if self.form.normalised:
+            x = (obs - self._parts["obs_mean"]) * self._parts["obs_scale"]
+            np.clip(x, -CLIP, CLIP, out=x)
         for (weight, bias), out in zip(self.layers, self._room, strict=True):
             np.matmul(x, weight, out=out)
             np.add(out, bias, out=out)
             if out is not self._room[-1]:
+                if self.form.layer_norm:
+                    _normalise(out)
                 np.maximum(out, 0, out=out)
             x = out
+        action: Floats = self._decide(x, explore)
+        return action
+
+    def _tanh_gaussian(self, x: Floats, explore: bool) -> Floats:
         action, raw = x[:, : self.spec.action_size], x[:, self.spec.action_size :]
         if explore:
-            action += self._std(raw) * self._noise()
+            std = self._std(raw)
+            if self._spread is not None:
+                std *= self._spread
+            action += std * self._noise()
         return np.tanh(action, out=action)
+
+    def _tanh(self, action: Floats, explore: bool) -> Floats:
+        np.tanh(action, out=action)
+        if explore and self._spread is not None:  # who deploys it wants no noise
+            action += self._spread * self._noise()
+            np.clip(action, -1, 1, out=action)
+        return action
+
+    def _gaussian(self, action: Floats, explore: bool) -> Floats:
+        """Not cut to the bounds: that of the noise is what the log-probability is of."""
+        if explore:
+            noise, log_std = self._noise(), self._parts["log_std"]
+            action += np.exp(log_std) * noise
+            constant = 0.5 * np.log(2 * np.pi)
+            self.log_prob = (-0.5 * noise * noise - log_std - constant).sum(1, dtype=np.float32)
+        return action
+
+    def _categorical(self, logits: Floats, explore: bool) -> Floats:
+        # The largest of logits with Gumbel noise is a draw from their softmax.
+        noisy = logits + self._rng.gumbel(size=logits.shape) if explore else logits
+        choice = noisy.argmax(1)[:, None]
+        top = logits.max(1, keepdims=True)
+        total = top + np.log(np.exp(logits - top).sum(1, keepdims=True))
+        self.log_prob = (np.take_along_axis(logits, choice, 1) - total)[:, 0]
+        index: Floats = choice.astype(np.float32)
+        return index
+
+    def _values(self, values: Floats, explore: bool) -> Floats:
+        choice = values[:, 1:].argmax(1)[:, None]  # the state's own value is the same for all
+        if explore and self._spread is not None:
+            at_random = self._rng.random(choice.shape, np.float32) < self._spread
+            choice = np.where(
+                at_random, self._rng.integers(values.shape[1] - 1, size=choice.shape), choice
+            )
+        index: Floats = choice.astype(np.float32)
+        return index
 
     def _std(self, raw: Floats) -> Floats:
         low, high = LOG_STD_RANGE
@@ -90,13 +189,19 @@ class Policy:
         self._block, self._drawn = self._block[:0], 0
 
     def act_randomly(self, num: int) -> Floats:
-        """Uniform actions in [-1, 1]: what one does before the first weights."""
+        """Uniform actions: what one does before the first weights."""
+        if self.spec.num_actions is not None:
+            return self._rng.integers(self.spec.num_actions, size=(num, 1)).astype(np.float32)
         uniform: Floats = self._rng.random((num, self.spec.action_size), np.float32)
         action: Floats = uniform * np.float32(2) - np.float32(1)
         return action
 
-    def scale(self, action: Floats) -> Floats:
-        """From [-1, 1] to the environment's own bounds and shape; a leading batch is kept."""
+    def scale(self, action: Floats) -> NDArray[Any]:
+        """From rows to the environment's own bounds, shape and type; a leading batch is kept."""
+        if self.spec.discrete:
+            return action[..., 0].astype(np.int64) + self.spec.first_action
+        if self.form.head == "gaussian":
+            action = np.clip(action, -1, 1)
         scaled: Floats = self._low + (action + np.float32(1)) * self._half_range
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
@@ -106,7 +211,7 @@ class Policy:
         state: Any = None,
         episode_start: Any = None,
         deterministic: bool = False,
-    ) -> tuple[NDArray[np.float32], Any]:
+    ) -> tuple[NDArray[Any], Any]:
         """The action for one observation or a batch of them, in the environment's own bounds.
 
         A Dict or Tuple observation may come as the environment gives it, or flat.
@@ -119,20 +224,21 @@ class Policy:
             )
         lead = obs.shape[: obs.ndim - len(self.spec.obs_shape)]
         action = self.act(obs.reshape(-1, self.spec.obs_size), explore=not deterministic)
-        return self.scale(action).reshape(*lead, *self.spec.action_shape), state
+        return self.scale(action).reshape((*lead, *self.spec.action_shape)), state
 
     def named(self) -> dict[str, Floats]:
         """The parameters by name, as they are stored in policy.safetensors."""
-        out = {}
-        for i, (weight, bias) in enumerate(self.layers):
-            out[f"w{i}"], out[f"b{i}"] = weight, bias
-        return out
+        return dict(self._parts)
+
+    def describe(self) -> dict[str, Any]:
+        """All else that is stored: `load_policy` reads it."""
+        return {"spec": self.spec.to_json(), **asdict(self.form)}
 
 
-def policy_size(spec: EnvSpec, hidden: tuple[int, ...]) -> int:
-    """Numbers in the policy's flat vector."""
-    sizes = [spec.obs_size, *hidden, 2 * spec.action_size]
-    return sum((i + 1) * o for i, o in pairwise(sizes))
+def _normalise(x: Floats) -> None:
+    """Mean 0 and spread 1 in every row, in place."""
+    x -= x.mean(1, keepdims=True)
+    x /= np.sqrt(np.square(x).mean(1, keepdims=True) + LAYER_NORM_EPS)
 
 
 def load_policy(folder: Path) -> Policy:
@@ -143,7 +249,8 @@ def load_policy(folder: Path) -> Policy:
 
     description = json.loads((folder / "config.json").read_text())["policy"]
     spec = EnvSpec.from_json(description["spec"])
-    policy = Policy(spec, tuple(description["hidden"]))
+    form = {key: value for key, value in description.items() if key != "spec"}
+    policy = Policy(spec, PolicyForm(**form | {"hidden": tuple(form["hidden"])}))
     stored = load_file(folder / "policy.safetensors")
     for name, target in policy.named().items():
         if name not in stored or stored[name].shape != target.shape:

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from spreeze.algos import ALGORITHMS
+from spreeze.algos import find_algorithm
 from spreeze.checkpoint import write_atomic
 from spreeze.metrics import learning_speed
 from spreeze.placement import cache_folder, cpu_name
-from spreeze.policy import Policy
+from spreeze.policy import Policy, PolicyForm
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
 
 ENVS = (4, 8, 16, 32)
@@ -106,8 +106,9 @@ def measure(question: Question) -> Measured:
     """Ask the machine."""
     began = time.monotonic()
     spec = EnvSpec.from_json(question.spec)
-    hidden = tuple(question.hyper["hidden"])
-    act_us = {num: _act_us(spec, hidden, num) for num in ENVS}
+    config = find_algorithm(question.algo).config(**question.hyper)
+    form = config.policy_form(spec)
+    act_us = {num: _act_us(spec, form, num) for num in ENVS}
 
     import torch
 
@@ -143,8 +144,8 @@ def measure(question: Question) -> Measured:
     )
 
 
-def _act_us(spec: EnvSpec, hidden: tuple[int, ...], num_envs: int) -> float:
-    policy = Policy(spec, hidden)
+def _act_us(spec: EnvSpec, form: PolicyForm, num_envs: int) -> float:
+    policy = Policy(spec, form)
     policy.vector[:] = np.random.default_rng(0).normal(0, 0.05, policy.vector.size)
     obs = np.zeros((num_envs, spec.obs_size), np.float32)
     return 1e6 / _rate(lambda: policy.act(obs, True), TURN_S / 6)
@@ -161,24 +162,24 @@ def _update_hz(question: Question, spec: EnvSpec, batch: int) -> float:
     device = torch.device(question.device)
     if device.index is not None:
         torch.cuda.set_device(device)
-    config = ALGORITHMS[question.algo].config(**question.hyper)
-    algorithm = ALGORITHMS[question.algo].build(config, spec, plain_arithmetic(question.precision))
-    layout = transition_layout(spec)
-    replay = Replay(layout, ROWS, device)
+    entry = find_algorithm(question.algo)
+    config = entry.config(**question.hyper)
+    algorithm = entry.build(config, spec, plain_arithmetic(question.precision))
+    layout = transition_layout(spec, config.rows())
+    replay = Replay(layout, ROWS, device, prioritised=config.priorities()[0] > 0)
     rows = np.zeros(ROWS, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
     replay.insert(rows)
     on_gpu = device.type == "cuda"
-    chunk = CHUNK if on_gpu else 1
     state = init_state(algorithm, 0, device)
-    updater = Updater(algorithm, replay, state, batch, RATES, chunk)
+    updater = Updater(algorithm, replay, state, batch, RATES, CHUNK if on_gpu else 1)
 
     def run() -> None:
         updater.run()
         if on_gpu:
             torch.cuda.synchronize(device)
 
-    return chunk * _rate(run, TURN_S)
+    return updater.chunk * _rate(run, TURN_S)
 
 
 def _rate(function: Callable[[], Any], seconds: float) -> float:

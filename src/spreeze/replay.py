@@ -27,6 +27,7 @@ from torch import Tensor
 from spreeze.spec import Batch, Layout, Placement, Rows, as_matrix
 
 BUFFER_ROWS = 4096
+SMALLEST_PRIORITY = 1e-6
 PORTABLE_AND_MAPPED = 3  # flags of cudaHostRegister
 
 
@@ -42,6 +43,7 @@ class Replay:
         *,
         slack: int | None = None,
         hollow: bool = False,
+        prioritised: bool = False,
     ) -> None:
         """Take the memory at once: running out of it must happen before the run, not in it.
 
@@ -59,6 +61,11 @@ class Replay:
         self.rows, self.data = (_hollow if hollow else _allocate)(self._shape, device, placement)
         # A captured or compiled update reads it from the device. Empty, it shows one row of zeros.
         self.window = torch.tensor([0, 1], device=self.data.device)
+        self.priorities: Tensor | None = None
+        """How likely each row is drawn, if not all alike; 0 outside the window."""
+        if prioritised:
+            self.priorities = torch.zeros(self._shape[0], device=self.data.device)
+            self.priorities[0] = 1
         self.start = self.num_rows = 0
         self._next = 0
         self._copies = _Copies(device) if overlapped else None
@@ -110,6 +117,8 @@ class Replay:
 
     def _move(self, num_rows: int) -> None:
         """Let the window end with the rows just written."""
+        if self.priorities is not None:
+            self._rank(num_rows)
         self._next = (self._next + num_rows) % len(self.rows)
         self.num_rows = min(self.num_rows + num_rows, self.capacity)
         self.start = (self._next - self.num_rows) % len(self.rows)
@@ -117,6 +126,17 @@ class Replay:
         self.window[1].fill_(self.num_rows)
         if self._copies is not None:
             self._copies.window_moved()
+
+    def _rank(self, num_rows: int) -> None:
+        """New rows are as likely as the likeliest one, those that leave the window are not drawn again."""
+        assert self.priorities is not None
+        device, size = self.priorities.device, len(self.rows)
+        new = (self._next + torch.arange(num_rows, device=device)) % size
+        largest = self.priorities.amax().clamp(min=SMALLEST_PRIORITY)
+        left = max(0, self.num_rows + num_rows - self.capacity)
+        old = (self.start + torch.arange(left, device=device)) % size
+        self.priorities[old] = 0
+        self.priorities[new] = largest
 
 
 class Stage:
@@ -147,19 +167,53 @@ class Stage:
             self._free.record()
 
 
-def gather(data: Tensor, window: Tensor, uniform: Tensor, columns: dict[str, slice]) -> Batch:
-    """The batch at uniform numbers in [0, 1): shapes never depend on how full the replay is."""
+def draw(data: Tensor, window: Tensor, uniform: Tensor) -> Tensor:
+    """Places of rows at uniform numbers in [0, 1): shapes never depend on how full the replay is."""
     start, fill = window[0], window[1]
     # Rounding can turn 0.99999997 * fill into fill itself.
     index = start + torch.minimum((uniform * fill).long(), fill - 1)
-    rows = data[torch.where(index < len(data), index, index - len(data))]
-    part = {name: rows[:, place] for name, place in columns.items()}
+    return torch.where(index < len(data), index, index - len(data))
+
+
+def draw_by_priority(
+    priorities: Tensor, window: Tensor, uniform: Tensor, correction: float
+) -> tuple[Tensor, Tensor]:
+    """Places of rows, the likelier the higher their priority, and how much each counts to make up for it."""
+    ends = priorities.double().cumsum(0)
+    index = torch.searchsorted(ends, uniform.double() * ends[-1], right=True)
+    index = index.clamp(max=len(priorities) - 1)
+    share = priorities[index] / ends[-1].float()
+    weight = (share * window[1]).clamp(min=SMALLEST_PRIORITY) ** -correction
+    return index, weight / weight.amax()
+
+
+def gather(data: Tensor, index: Tensor, columns: dict[str, slice], steps: int = 1) -> Batch:
+    """The batch of the rows at these places.
+
+    With rows of several `steps`, each field has a dimension for them after the first.
+    """
+    rows = data[index]
+
+    def vector(name: str) -> Tensor:
+        part = rows[:, columns[name]]
+        return part if steps == 1 else part.reshape(len(part), steps, -1)
+
+    def number(name: str) -> Tensor:
+        if name not in columns:
+            return rows[:, :0]
+        part = rows[:, columns[name]]
+        return part.squeeze(1) if steps == 1 else part
+
     return Batch(
-        obs=part["obs"],
-        action=part["action"],
-        reward=part["reward"].squeeze(1),
-        discount=part["discount"].squeeze(1),
-        next_obs=part["next_obs"],
+        obs=vector("obs"),
+        action=vector("action"),
+        reward=number("reward"),
+        discount=number("discount"),
+        next_obs=vector("next_obs"),
+        log_prob=number("log_prob"),
+        ended=number("ended"),
+        past_return=number("past_return"),
+        weight=torch.ones_like(rows[:, 0]),
     )
 
 

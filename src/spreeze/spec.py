@@ -30,6 +30,8 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian policy's log standard deviation, in training and in deployment alike."""
+CLIP = 10.0
+"""Standard deviations to which normalised observations are cut, in training and in deployment alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,15 @@ class EnvSpec:
     """Microseconds of one step when it was tried out."""
     obs_parts: tuple[ObsPart, ...] = ()
     """The members of a Dict or Tuple observation in their flat order; empty for a Box."""
+    num_actions: int | None = None
+    """How many actions there are to choose from; None for continuous ones, which have bounds instead."""
+    first_action: int = 0
+    """The number of the first of them."""
+
+    @property
+    def discrete(self) -> bool:
+        """Whether an action is one of a few; in a row it is then its index, as one number."""
+        return self.num_actions is not None
 
     @property
     def obs_size(self) -> int:
@@ -182,33 +193,58 @@ class Layout:
         }
 
 
-def transition_layout(spec: EnvSpec) -> Layout:
-    """The row of one transition.
+@dataclass(frozen=True, kw_only=True)
+class RowForm:
+    """What one row of experience is: the algorithm says it, samplers make it."""
+
+    gamma: float = 1.0
+    """Discount per env step."""
+    n_step: int = 1
+    """Env steps folded into one transition."""
+    segment: int = 1
+    """Transitions side by side in one row, each with how likely its action was."""
+    past_return: bool = False
+    """Whether rows carry the discounted rewards of their episode so far, by which rewards are scaled."""
+
+
+TRANSITION = RowForm()
+
+
+def transition_layout(spec: EnvSpec, form: RowForm = TRANSITION) -> Layout:
+    """The row of one transition, or of a segment of them, each field's steps side by side.
 
     `discount` is stored instead of `done`: gamma to the power of the steps covered, 0 after a
-    true termination, so that no loss ever mentions truncation. `action` is in [-1, 1]; `version`
-    names the weights that chose it.
+    true termination, so that no loss ever mentions truncation. `action` is in [-1, 1], or an index;
+    `version` names the weights that chose it. In a segment `ended` says where an episode did, so
+    that nothing is added up across it.
     """
-    return Layout(
-        (
-            Field("obs", spec.obs_size),
-            Field("action", spec.action_size),
-            Field("reward", 1),
-            Field("discount", 1),
-            Field("next_obs", spec.obs_size),
-            Field("version", 1, "<u4"),
-        )
-    )
+    steps = form.segment
+    fields = [
+        Field("obs", steps * spec.obs_size),
+        Field("action", steps * spec.action_size),
+        Field("reward", steps),
+        Field("discount", steps),
+        Field("next_obs", steps * spec.obs_size),
+    ]
+    if steps > 1:
+        fields += [Field("log_prob", steps), Field("ended", steps)]
+    if form.past_return:
+        fields.append(Field("past_return", steps))
+    return Layout((*fields, Field("version", 1, "<u4")))
 
 
 class Batch(NamedTuple):
-    """Transitions as one update reads them; B of each."""
+    """Transitions as one update reads them: B of each, or B segments of T steps, [B, T, ...]."""
 
     obs: Tensor  # [B, obs]
-    action: Tensor  # [B, action], in [-1, 1]
+    action: Tensor  # [B, action], in [-1, 1]; or [B, 1], an index
     reward: Tensor  # [B]
     discount: Tensor  # [B]
     next_obs: Tensor  # [B, obs]
+    log_prob: Tensor  # [B, T] in segments, else empty; as the two below where rows have them not
+    ended: Tensor
+    past_return: Tensor
+    weight: Tensor  # [B], how much each row counts in the critic's loss
 
 
 def as_matrix(rows: Rows) -> Floats:

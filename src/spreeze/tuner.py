@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from spreeze.config import Config, config_with, knob, settled
+from spreeze.algos import ALGORITHMS, find_algorithm
+from spreeze.config import Config, config_with, knob, knob_names, settled, with_algorithm
 from spreeze.errors import UsageError
 from spreeze.metrics import learning_speed
 from spreeze.placement import Machine
-from spreeze.policy import policy_size
+from spreeze.presets import PRESETS
 from spreeze.probe import Measured, Question, best_threads
 from spreeze.spec import EnvSpec, transition_layout
 
@@ -30,6 +31,8 @@ four fifths of the cost that does not depend on the batch are saved."""
 NEARLY_BEST = 0.85
 LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 256
 MANY_ROWS = 1_000_000
+FRESH_BATCHES = 4
+"""Batches that are kept of segments, which are only good while they are new."""
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
 """Of the free memory: what a run takes of the GPU's at most; what it page-locks of the host's."""
 NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
@@ -47,11 +50,12 @@ def resolve(
     `ask` measures what this machine can do; None if it does not, and then rules of thumb decide.
     """
     filler = Filler(config)
+    _choose(filler, spec)
     _learn_where(filler, machine)
     _network(filler, spec, machine)
-    measured = ask(_question(filler.config, spec, machine)) if _matters(config) else None
+    measured = ask(_question(filler.config, spec, machine)) if _matters(filler.config) else None
     if measured is None:
-        _rules_of_thumb(filler, spec, machine)
+        _rules_of_thumb(filler, spec)
     else:
         _from_measurements(filler, spec, machine, measured)
     _place(filler, spec, machine)
@@ -65,8 +69,9 @@ def resolve(
 def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
     """What learning takes of its device's memory, the replay aside."""
     hidden = settled(config.hyper.hidden)
-    numbers = policy_size(spec, hidden) * 3  # actor and two critics
-    units = settled(config.learner.batch_size) * sum(hidden)
+    numbers = config.hyper.policy_form(spec).size(spec) * 3  # actor and two critics
+    rows = settled(config.learner.batch_size) * config.hyper.rows().segment
+    units = rows * sum(hidden)
     return {
         "networks": numbers * 4 * NETWORK_COPIES,
         "activations": units * 4 * ACTIVATION_COPIES,
@@ -83,7 +88,9 @@ class Filler:
         self.reasons: dict[str, str] = {}
 
     def fill(self, name: str, value: Any, reason: str) -> Any:
-        """Set a knob that is "auto"; returns what it is now."""
+        """Set a knob that is "auto"; returns what it is now. What this algorithm has not stays unset."""
+        if name not in knob_names(self.config):
+            return value
         if (given := knob(self.config, name)) != "auto":
             return given
         self.config = config_with(self.config, {name: value})
@@ -94,6 +101,27 @@ class Filler:
     def on_gpu(self) -> bool:
         """Whether the networks learn on a GPU."""
         return self.config.device.startswith("cuda")
+
+
+def _choose(filler: Filler, spec: EnvSpec) -> None:
+    """The algorithm, by the action space; one that does not fit it is refused."""
+    config, kind = filler.config, "Discrete" if spec.discrete else "Box"
+    if config.preset in PRESETS:
+        preset = PRESETS[config.preset]
+        filler.reasons["preset"] = f"none: off. {preset.why}"
+        for name, value in preset.algos.get(config.algo, {}).items():
+            if knob(config, name) == value:  # or the user knows better
+                filler.reasons[name] = f"preset {config.preset}"
+    if config.algo == "auto":
+        algo = "dqn" if spec.discrete else "sac"
+        filler.config = with_algorithm(config, algo)
+        filler.reasons["algo"] = f"actions are {kind}"
+        return
+    if not find_algorithm(config.algo).takes(spec):
+        fitting = ", ".join(name for name, entry in ALGORITHMS.items() if entry.takes(spec))
+        raise UsageError(
+            [f"--algo {config.algo}: {spec.id} has {kind} actions; for those there are {fitting}."]
+        )
 
 
 def _learn_where(filler: Filler, machine: Machine) -> None:
@@ -114,7 +142,7 @@ def _gpu_index(device: str) -> int:
 
 def _network(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     """Its size, and what it is multiplied in."""
-    numbers = spec.obs_size + spec.action_size
+    numbers = spec.obs_size + (spec.num_actions or spec.action_size)
     small = numbers <= SMALL_TASK
     reason = f"{numbers} numbers in observation and action"
     hidden = filler.fill("algo.hidden", (64, 64) if small else (256, 256), reason)
@@ -153,11 +181,14 @@ def _question(config: Config, spec: EnvSpec, machine: Machine) -> Question:
     )
 
 
-def _rules_of_thumb(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
+def _rules_of_thumb(filler: Filler, spec: EnvSpec) -> None:
     """What was right on the machines that we know."""
-    on_gpu = filler.on_gpu
+    on_gpu, segment = filler.on_gpu, filler.config.hyper.rows().segment
     reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
-    filler.fill("learner.batch_size", 8192 if on_gpu else 256, reason)
+    rows = 8192 if on_gpu else 256
+    if segment > 1:
+        rows, reason = 4 * rows // segment, f"segments of {segment} steps; {reason}"
+    filler.fill("learner.batch_size", rows, reason)
     reason = "publishing costs little beside them"
     filler.fill("learner.updates_per_publish", 16 if on_gpu else 4, reason)
     if spec.step_us is None or filler.config.serial or spec.vector_envs is not None:
@@ -251,10 +282,8 @@ def _rates(filler: Filler) -> None:
     fresh transitions per update, three times the usual step size and a faster target win, at both
     sizes alike. Below, noise grows: the step size falls with the root of the batch.
     """
-    batch, width = (
-        settled(filler.config.learner.batch_size),
-        max(settled(filler.config.hyper.hidden)),
-    )
+    hyper, width = filler.config.hyper, max(settled(filler.config.hyper.hidden))
+    batch = settled(filler.config.learner.batch_size) * hyper.rows().segment
     lr = LEARNING_RATE * min(1.0, math.sqrt(batch / FULL_RATE_BATCH))
     filler.fill("algo.lr", lr, f"batch {batch} of mostly fresh transitions")
     filler.fill("algo.tau", 0.02 if width <= 64 else 0.01, f"networks of width {width}")
@@ -262,8 +291,12 @@ def _rates(filler: Filler) -> None:
 
 def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     """How many transitions are kept, and where."""
-    config, layout = filler.config, transition_layout(spec)
+    config, form = filler.config, filler.config.hyper.rows()
+    layout = transition_layout(spec, form)
     row_bytes, host = layout.row_bytes, machine.memory_bytes
+    if form.segment > 1:
+        rows = max(100, FRESH_BATCHES * settled(config.learner.batch_size))
+        filler.fill("replay.capacity", rows, "only the newest segments are learned from")
     if not filler.on_gpu:
         reason = f"{row_bytes} bytes each, {host / 2**30:.0f} GiB free"
         rows = min(MANY_ROWS, int(host / 4 / row_bytes))
@@ -283,13 +316,14 @@ def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
         if needed <= room:
             filler.fill("replay.placement", "gpu", f"{size}, and there is room for {left}")
-        elif needed <= locked:
+        elif needed <= locked or config.hyper.priorities()[0] > 0:  # the device has to read it
             reason = f"{size} do not fit in {left}, but in half of the free host memory"
             filler.fill("replay.placement", "pinned", reason)
         else:
             reason = f"{size} fit neither in {left} nor in half of the free host memory"
             filler.fill("replay.placement", "host", reason)
-    warmup = min(max(settled(config.learner.batch_size), 1000), capacity)
+    fewest = 1000 // form.segment
+    warmup = min(max(settled(config.learner.batch_size), fewest), capacity)
     filler.fill("learner.warmup_rows", warmup, "at least a batch of random actions")
 
 
@@ -304,6 +338,12 @@ def _pace(filler: Filler, machine: Machine) -> None:
         "separate" if separate else "shared",
         reason if separate else "few cores: the kernel shares them best",
     )
+    reuse = config.hyper.reuse()
+    if reuse is not None and config.learner.updates_per_step == "auto":
+        steps = settled(config.learner.batch_size) * config.hyper.rows().segment
+        bounds, reason = (0.0, reuse / steps), f"each step is learned from {reuse:g} times at most"
+        filler.fill("learner.ratio_bounds", bounds, reason)
+        return
     if config.serial:
         filler.fill("learner.updates_per_step", 0.125, "roles take turns in one process")
     ratio = filler.config.learner.updates_per_step

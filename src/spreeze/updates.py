@@ -1,6 +1,6 @@
-"""From losses to updates: gradients, Adam, target mixing, for every algorithm alike.
+"""From losses to updates: gradients, Adam, targets, scaling, for every algorithm alike.
 
-`Step` is one whole update, the gather from the replay included, as a pure function of plain
+`Step` is one whole round of updates, the gather from the replay included, as a pure function of plain
 tensors. How it is executed is the `Updater`'s business alone: as it is on the CPU, several at a time
 as one CUDA graph on a GPU, and either way with the compiled form of the same function as soon as
 there is one (`compiling`).
@@ -15,84 +15,127 @@ import torch
 from torch import Tensor
 
 from spreeze.algos.base import Algorithm, Metrics
-from spreeze.replay import Replay, Stage, gather
+from spreeze.replay import Replay, Stage, draw, draw_by_priority, gather
+from spreeze.scaling import fresh_statistics, observe, policy_statistics, scaled
 from spreeze.spec import Batch, Layout
 
 State = dict[str, Tensor]
 Loss = Callable[..., tuple[Tensor, Metrics]]
 StepFunction = Callable[..., Sequence[Tensor]]
 
-STATE = (
-    *("actor", "critic", "target"),
-    *("actor_m", "actor_v", "critic_m", "critic_v"),  # Adam's moments
-    "updates",
-)
-ADAM_BETAS = (0.9, 0.999)
+BETA1 = 0.9
 ADAM_EPS = 1e-8
 
 
+def state_names(algorithm: Algorithm) -> tuple[str, ...]:
+    """What the training state of an algorithm consists of; `_m` and `_v` are Adam's moments."""
+    names = ["critic", "critic_m", "critic_v", "target"]
+    if algorithm.actor_loss is not None:
+        names += ["actor", "actor_m", "actor_v"]
+    if algorithm.target_actor:
+        names.append("target_actor")
+    if algorithm.config.normalise_obs or algorithm.config.normalise_reward:
+        names.append("stats")
+    return (*names, "updates")
+
+
 def init_state(algorithm: Algorithm, seed: int, device: torch.device) -> State:
-    """Fresh networks, target and optimiser moments."""
+    """Fresh networks, targets, optimiser moments and statistics."""
     # Drawn on the CPU, so that a seed means the same networks on every device.
     actor, critic = algorithm.init(torch.Generator().manual_seed(seed))
-    state = {"actor": actor, "critic": critic, "target": critic.clone()}
+    state = {"actor": actor, "target_actor": actor.clone()}
+    state |= {"critic": critic, "target": critic.clone()}
     for name in ("actor", "critic"):
         state[f"{name}_m"] = torch.zeros_like(state[name])
         state[f"{name}_v"] = torch.zeros_like(state[name])
+    state["stats"] = fresh_statistics(algorithm.spec.obs_size)
     state["updates"] = torch.zeros(())
-    return {name: state[name].to(device) for name in STATE}
+    return {name: state[name].to(device) for name in state_names(algorithm)}
 
 
-def adam(
-    param: Tensor, grad: Tensor, m: Tensor, v: Tensor, step: Tensor, lr: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """One Adam step on a flat vector; returns the new parameter and moments."""
-    beta1, beta2 = ADAM_BETAS
-    m = torch.lerp(m, grad, 1 - beta1)
-    v = torch.lerp(v, grad.square(), 1 - beta2)
-    m_hat = m / (1 - beta1**step)
+def policy_vector(algorithm: Algorithm, state: State) -> Tensor:
+    """The policy as samplers run it: its network, and the statistics of observations if it has them."""
+    network = state["critic" if algorithm.actor_loss is None else "actor"][: algorithm.policy_size]
+    if not algorithm.config.normalise_obs:
+        return network
+    return torch.cat([network, policy_statistics(state["stats"])])
+
+
+def adam(s: State, name: str, grad: Tensor, step: Tensor, lr: Tensor, beta2: float) -> State:
+    """One Adam step of a network; returns it with its new moments."""
+    m = torch.lerp(s[f"{name}_m"], grad, 1 - BETA1)
+    v = torch.lerp(s[f"{name}_v"], grad.square(), 1 - beta2)
+    m_hat = m / (1 - BETA1**step)
     v_hat = v / (1 - beta2**step)
-    return param - lr * m_hat / (v_hat.sqrt() + ADAM_EPS), m, v
+    param = s[name] - lr * m_hat / (v_hat.sqrt() + ADAM_EPS)
+    return {name: param, f"{name}_m": m, f"{name}_v": v}
 
 
-def gradient(loss: Loss, param: Tensor, *rest: Any) -> tuple[Tensor, Metrics]:
-    """The gradient of a loss by its first argument, and the loss's metrics.
+def gradient(
+    loss: Loss, max_norm: float | None, param: Tensor, *rest: Any
+) -> tuple[Tensor, Metrics]:
+    """The gradient of a loss by its first argument, cut to a length, and the loss's metrics.
 
-    By plain autograd: `torch.func.grad` gives the same numbers, but its first call imports the
+    If the weights of the batch ask for their gradient too, it is the metric `by_weight`. By plain
+    autograd: `torch.func.grad` gives the same numbers, but its first call imports the
     whole of torch._dynamo, a second in which nothing is learned.
     """
     leaf = param.detach().requires_grad_()
     with torch.enable_grad():
         value, metrics = loss(leaf, *rest)
-        (grad,) = torch.autograd.grad(value, leaf)
+        weights = [x.weight for x in rest if isinstance(x, Batch) and x.weight.requires_grad]
+        grad, *by_weight = torch.autograd.grad(value, [leaf, *weights])
+    if by_weight:
+        metrics["by_weight"] = by_weight[0]
+    if max_norm is not None:
+        grad = grad * (max_norm / (grad.norm() + 1e-6)).clamp(max=1)
     return grad, metrics
 
 
 def update(
-    algorithm: Algorithm, s: State, batch: Batch, noise: Tensor, lr: Tensor, tau: Tensor
+    algorithm: Algorithm, state: State, batch: Batch, noise: Tensor, lr: Tensor, tau: Tensor
 ) -> tuple[State, Metrics]:
-    """One update of all networks: critic, then actor against the new critic, then target.
+    """One round: some updates of the critic, each from its share of the batch, then one of the actor.
 
-    `noise` is [2, B, action]: the first for the critic's loss, the second for the actor's.
+    `noise` is [2, rows, action]: the first for the critic's loss, the second for the actor's. How
+    many critic updates is a constant of the algorithm, so that a round is always the same operations.
+    If rows are drawn by priority, the metric `errors` is the size of each one's error.
     """
-    step = s["updates"] + 1
-    grad, critic_metrics = gradient(
-        algorithm.critic_loss, s["critic"], s["target"], s["actor"], batch, noise[0]
-    )
-    critic, critic_m, critic_v = adam(s["critic"], grad, s["critic_m"], s["critic_v"], step, lr)
-    grad, actor_metrics = gradient(algorithm.actor_loss, s["actor"], critic, batch, noise[1])
-    actor, actor_m, actor_v = adam(s["actor"], grad, s["actor_m"], s["actor_v"], step, lr)
-    state = {
-        "actor": actor,
-        "critic": critic,
-        "target": s["target"] + tau * (critic - s["target"]),
-        "actor_m": actor_m,
-        "actor_v": actor_v,
-        "critic_m": critic_m,
-        "critic_v": critic_v,
-        "updates": step,
-    }
-    return state, {**critic_metrics, **actor_metrics}
+    config, s = algorithm.config, dict(state)
+    rounds, beta2, max_norm = config.critic_updates(), config.beta2, config.max_grad_norm
+    if "stats" in s:
+        s["stats"] = observe(s["stats"], batch)
+        batch = scaled(s["stats"], batch, config.normalise_obs, config.normalise_reward)
+    if config.reward_scale != 1:
+        batch = batch._replace(reward=batch.reward * config.reward_scale)
+    metrics: Metrics = {}
+    errors: list[Tensor] = []
+    prioritised = config.priorities()[0] > 0
+    for i in range(rounds):
+        share = Batch(*(part.chunk(rounds)[i] for part in batch))
+        share_noise = noise.chunk(rounds, 1)[i]
+        if prioritised:
+            share = share._replace(weight=share.weight.detach().requires_grad_())
+        s["updates"] = s["updates"] + 1
+        actor = s["target_actor"] if algorithm.target_actor else s.get("actor", s["critic"])
+        grad, metrics = gradient(
+            algorithm.critic_loss, max_norm, s["critic"], s["target"], actor, share, share_noise[0]
+        )
+        if prioritised:
+            # What the loss gains with a row's weight is that row's own loss, over the number of rows.
+            errors.append((metrics.pop("by_weight") * len(share.weight)).abs().sqrt())
+            share = share._replace(weight=share.weight.detach())
+        s |= adam(s, "critic", grad, s["updates"], lr, beta2)
+        s["target"] = torch.lerp(s["target"], s["critic"], tau)
+    if algorithm.actor_loss is not None:
+        grad, more = gradient(
+            algorithm.actor_loss, max_norm, s["actor"], s["critic"], share, share_noise[1]
+        )
+        s |= adam(s, "actor", grad, s["updates"] / rounds, lr, beta2)
+        metrics = {**metrics, **more}
+    if algorithm.target_actor:
+        s["target_actor"] = torch.lerp(s["target_actor"], s["actor"], tau)
+    return s, {**metrics, "errors": torch.cat(errors)} if prioritised else metrics
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -104,33 +147,38 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class Step:
-    """An update from the replay: (data, window, uniform, noise, rates, *state) -> (*state, metrics).
+    """A round of updates from the replay: (data, window, uniform, noise, rates, *state) -> (*state, metrics).
 
-    Rates are learning rate and tau as a tensor, so that one compiled form serves all of them.
+    Rates are learning rate and tau as a tensor, so that one compiled form serves all of them. With
+    priorities these come first of all, and where to write which new ones comes out last.
     """
 
     def __init__(self, algorithm: Algorithm, layout: Layout) -> None:
         """The update of `algorithm` on rows of `layout`."""
         self._algorithm = algorithm
         self._columns = layout.columns()
+        self._steps = algorithm.config.rows().segment
+        self._power, self._correction = algorithm.config.priorities()
+        self.names = state_names(algorithm)
         self.metric_names: tuple[str, ...] = ()
 
-    def __call__(
-        self,
-        data: Tensor,
-        window: Tensor,
-        uniform: Tensor,
-        noise: Tensor,
-        rates: Tensor,
-        *state: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """One update; pure."""
-        batch = gather(data, window, uniform, self._columns)
-        before = dict(zip(STATE, state, strict=True))
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """One round; pure."""
+        prioritised = self._power > 0
+        priorities, inputs = (inputs[0], inputs[1:]) if prioritised else (None, inputs)
+        data, window, uniform, noise, rates, *state = inputs
+        if priorities is None:
+            batch = gather(data, draw(data, window, uniform), self._columns, self._steps)
+        else:
+            index, weight = draw_by_priority(priorities, window, uniform, self._correction)
+            batch = gather(data, index, self._columns, self._steps)._replace(weight=weight)
+        before = dict(zip(self.names, state, strict=True))
         after, metrics = update(self._algorithm, before, batch, noise, rates[0], rates[1])
+        errors = metrics.pop("errors", None)
         self.metric_names = tuple(metrics)
         values = torch.stack([value.reshape(()).float() for value in metrics.values()])
-        return (*(after[name] for name in STATE), values)
+        out = (*(after[name] for name in self.names), values)
+        return out if errors is None else (*out, index, (errors + 1e-6) ** self._power)
 
 
 class Updater:
@@ -147,13 +195,18 @@ class Updater:
     ) -> None:
         """Prepare to update `state` from `replay`, with learning rate and tau in `rates`."""
         self.batch_size = batch_size
+        self.algorithm = algorithm
         self.plain = Step(algorithm, replay.layout)
         self.layout, self.device = replay.layout, replay.device
+        self._round = algorithm.config.critic_updates()
         self._replay = replay
         self._action_size = replay.layout.size("action")
         self._rates = torch.tensor(rates, device=self.device)
-        self._chunk = chunk
-        self._state = [state[name] for name in STATE]
+        self._priorities = [] if replay.priorities is None else [replay.priorities]
+        self._num_rounds = -(-chunk // self._round)
+        self.chunk = self._num_rounds * self._round
+        """Updates that one `run` does: whole rounds."""
+        self._state = [state[name] for name in self.plain.names]
         self._metrics = torch.zeros(0)
         self._fast: dict[int, StepFunction] = {}
         self._prepared: dict[int, Callable[[], None]] = {}
@@ -162,7 +215,12 @@ class Updater:
     @property
     def state(self) -> State:
         """The newest networks and moments."""
-        return dict(zip(STATE, self._state, strict=True))
+        return dict(zip(self.plain.names, self._state, strict=True))
+
+    @property
+    def policy(self) -> Tensor:
+        """The newest policy, as samplers run it."""
+        return policy_vector(self.algorithm, self.state)
 
     def run(self) -> None:
         """One chunk of updates; on a GPU this only enqueues them."""
@@ -197,21 +255,27 @@ class Updater:
         uniform, noise = self._draw(1, batch_size)
         if (stage := self._stage(batch_size)) is not None:
             stage.fill()
-        return (*self._batch(0, uniform, stage), noise[0], self._rates, *self._state)
+        batch = self._batch(0, uniform, stage)
+        return (*self._priorities, *batch, noise[0], self._rates, *self._state)
 
     def updates(self) -> None:
         """One chunk of updates, each from the state that the one before left."""
         step = self._fast.get(self.batch_size, self.plain)
-        uniform, noise = self._draw(self._chunk, self.batch_size)
+        uniform, noise = self._draw(self._num_rounds, self.batch_size)
         state, stage = self._state, self._stage(self.batch_size)
         with torch.no_grad():
-            for i in range(self._chunk):
+            for i in range(self._num_rounds):
                 batch = self._batch(i, uniform, stage)
-                *state, metrics = step(*batch, noise[i], self._rates, *state)
+                out = list(step(*self._priorities, *batch, noise[i], self._rates, *state))
+                for priorities in self._priorities:
+                    where, new = out[-2:]
+                    priorities[where] = new
+                    out = out[:-2]
+                *state, metrics = out
         self._take_over(state, metrics)
 
     def _batch(self, i: int, uniform: Tensor, stage: Stage | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Where the i-th update of a chunk reads: rows, window of them, places in the window."""
+        """Where the i-th round of a chunk reads: rows, window of them, places in the window."""
         if stage is not None:
             return stage.data[i], stage.window, stage.uniform
         return self._replay.data, self._replay.window, uniform[i]
@@ -219,12 +283,15 @@ class Updater:
     def _stage(self, batch_size: int) -> Stage | None:
         """The rows of one chunk, where the replay is out of the device's reach."""
         if self._replay.staged and batch_size not in self._stages:
-            self._stages[batch_size] = Stage(self._replay, self._chunk, batch_size)
+            self._stages[batch_size] = Stage(
+                self._replay, self._num_rounds, self._round * batch_size
+            )
         return self._stages.get(batch_size)
 
     def _draw(self, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
-        uniform = torch.rand(num, batch_size, device=self.device)
-        shape = (num, 2, batch_size, self._action_size)
+        rows = self._round * batch_size
+        uniform = torch.rand(num, rows, device=self.device)
+        shape = (num, 2, rows, self._action_size)
         return uniform, torch.randn(shape, device=self.device)
 
     def _take_over(self, state: list[Tensor], metrics: Tensor) -> None:

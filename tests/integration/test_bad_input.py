@@ -24,7 +24,14 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     [
         ("train Pendulum-v9", ["Pendulum-v9", "Did you mean Pendulum-v1"]),
         ("train", ["which environment"]),
-        ("train CartPole-v1", ["CartPole-v1", "only Box actions"]),
+        ("train CartPole-v1 --algo td3", ["CartPole-v1 has Discrete actions", "dqn, ppo"]),
+        ("train Pendulum-v1 --algo dqn", ["Pendulum-v1 has Box actions", "sac, td3"]),
+        ("train Pendulum-v1 --algo mine.py:ENTRY", ["mine.py", "no such file"]),
+        ("train Pendulum-v1 --algo fakes:ReachEnv", ["fakes has no spreeze.algos.Entry"]),
+        ("train Pendulum-v1 --preset halfcheetah", ["Did you mean half-cheetah"]),
+        ("train Pendulum-v1 --algo tqc --algo.drop-per-critic 30", ["--algo.drop-per-critic 30"]),
+        ("export", ["export as what"]),
+        ("export --onnx nowhere/x.onnx", ["there is no folder"]),
         ("train fakes:camera_env", ["camera is Box"]),
         ("train fakes:ReachEnv --env.engine envpool", ["--env.engine envpool"]),
         ("train Pendulum-v1 --env.engine warp", ["warp", "envpool"]),
@@ -99,8 +106,8 @@ def test_the_python_call_raises_the_same(runs: str) -> None:
         spreeze.train("Pendulum-v1", runs=runs, **{"sampler.processes": 1.5})
     with pytest.raises(spreeze.UsageError, match="--target abc"):
         spreeze.train("Pendulum-v1", runs=runs, target="abc")
-    with pytest.raises(spreeze.UsageError, match="only Box actions"):
-        spreeze.train("CartPole-v1", runs=runs)
+    with pytest.raises(spreeze.UsageError, match="for those there are dqn, ppo"):
+        spreeze.train("CartPole-v1", runs=runs, algo="sac")
     assert not Path(runs).exists()
 
 
@@ -141,7 +148,9 @@ def test_evaluating_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["", "train", "eval", "runs", "algos", "bench", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["", "train", "eval", "runs", "export", "algos", "bench", "doctor"]
+)
 def test_help_is_quick_and_loads_no_torch(command: str) -> None:
     code = (
         "import sys; sys.argv = ['spreeze', *sys.argv[1:], '--help']\n"

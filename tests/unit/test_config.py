@@ -6,26 +6,30 @@ import dataclasses
 import json
 import os
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spreeze.algos import ALGORITHMS
+from spreeze.algos.base import OffPolicyConfig
 from spreeze.checks import check_config, check_folder
 from spreeze.commands.train import parse
 from spreeze.config import (
-    PRESETS,
     Config,
     config_from_json,
     config_with,
     default_config,
+    knob,
     knob_names,
     parse_count,
     parse_duration,
     settled,
+    with_algorithm,
 )
 from spreeze.errors import UsageError
+from spreeze.presets import PRESETS, preset_for
 
 
 def problems_of(**knobs: Any) -> list[str]:
@@ -36,9 +40,72 @@ def test_the_defaults_have_no_problem() -> None:
     assert problems_of() == []
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_valid(name: str) -> None:
-    assert check_config(default_config(env="Pendulum-v1", preset=name)) == []
+@pytest.mark.parametrize(("name", "algo"), [(n, a) for n, p in PRESETS.items() for a in p.algos])
+def test_every_preset_is_valid_for_each_of_its_algorithms(name: str, algo: str) -> None:
+    config = default_config(algo, env="Pendulum-v1", preset=name)
+    assert check_config(config) == []
+    assert config.algo == algo
+    for knob_name, value in PRESETS[name].algos[algo].items():
+        assert knob(config, knob_name) == value
+
+
+def test_an_environment_brings_its_preset_and_its_algorithm() -> None:
+    config = default_config(env="CartPole-v1")
+    assert (config.preset, config.algo) == ("classic-control", "ppo")
+    assert default_config("dqn", "CartPole-v1").preset == "classic-control"
+    off = default_config(env="CartPole-v1", preset="none")
+    assert (off.preset, off.algo, off.hyper) == ("none", "auto", OffPolicyConfig())
+    other = default_config("tqc", "HalfCheetah-v5")
+    assert (other.preset, other.algo) == (None, "tqc"), "it has no values for this one"
+    with pytest.raises(UsageError, match="values for sac, not for td3"):
+        default_config("td3", preset="sb3")
+    with pytest.raises(UsageError, match="Did you mean half-cheetah"):
+        default_config(preset="halfcheetah")
+
+
+def test_every_environment_with_a_preset_has_one_only() -> None:
+    names = [
+        *("HalfCheetah", "Walker2d", "Hopper", "Ant", "Humanoid", "Swimmer", "Reacher", "Pusher"),
+        *("InvertedPendulum", "InvertedDoublePendulum"),
+    ]
+    envs = [
+        *(f"{name}-v5" for name in names),
+        *("Pendulum-v1", "CartPole-v1", "Acrobot-v1"),
+        *("LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3"),
+        *(f"dm_control/{name}-v0" for name in ("walker-walk", "cheetah-run", "hopper-hop")),
+        "dm_control/humanoid-walk-v0",
+    ]
+    for env in envs:
+        fitting = [n for n, p in PRESETS.items() if any(fnmatch(env, x) for x in p.envs)]
+        assert fitting == [preset_for(env, "auto")], env
+    assert preset_for("MyEnv-v0", "auto") is None
+
+
+def test_a_knob_that_only_some_have_names_the_algorithm() -> None:
+    assert parse(["Mine-v0", "--algo.init-alpha", "0.5"]).algo == "sac"
+    assert parse(["Mine-v0", "--algo.epsilon=0.5"]).algo == "dqn"
+    assert parse(["Mine-v0", "--algo.gamma", "0.5"]).algo == "auto"
+    with pytest.raises(SystemExit):
+        parse(["Mine-v0", "--algo", "td3", "--algo.init-alpha", "0.5"])
+
+
+def test_auto_is_settled_by_the_actions_and_keeps_what_was_asked_for() -> None:
+    config = config_with(default_config(env="Mine-v0"), {"algo.gamma": 0.9})
+    for algo in ("sac", "dqn"):
+        chosen = with_algorithm(config, algo)
+        assert isinstance(chosen.hyper, ALGORITHMS[algo].config)
+        assert chosen.hyper.gamma == 0.9
+        default = ALGORITHMS[algo].config()
+        assert knob(chosen, "algo.n_step") == knob(
+            with_algorithm(default_config(env="x"), algo), "algo.n_step"
+        )
+        assert chosen.hyper == dataclasses.replace(default, gamma=0.9)
+
+
+def test_a_stored_config_cannot_name_code() -> None:
+    data = default_config("sac").to_json() | {"algo": "os:system"}
+    with pytest.raises(UsageError, match="code of yours"):
+        config_from_json(data)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +153,7 @@ def test_an_unknown_knob_is_refused_with_the_nearest() -> None:
 
 
 def test_an_unknown_algorithm_or_preset_is_refused_with_what_there_is() -> None:
-    with pytest.raises(UsageError, match="there are sac"):
+    with pytest.raises(UsageError, match=r"there are auto, sac.*Did you mean sac"):
         default_config("sax")
     with pytest.raises(UsageError, match="--preset fast"):
         default_config(preset="fast")

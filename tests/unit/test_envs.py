@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import Autoreset
 
@@ -24,8 +24,8 @@ from spreeze.envs.stepping import (
 from spreeze.envs.targets import inspect_env, make_env, portable
 from spreeze.envs.transitions import EnvGroup
 from spreeze.errors import UsageError
-from spreeze.policy import Policy
-from spreeze.spec import EnvSpec, transition_layout
+from spreeze.policy import Policy, PolicyForm
+from spreeze.spec import EnvSpec, RowForm, transition_layout
 
 GAMMA = 0.9
 NUM_ENVS, LENGTHS = 3, (4, 5, 7)
@@ -39,7 +39,7 @@ def count_envs(terminate: bool) -> list[partial[fakes.CountEnv]]:
     ]
 
 
-def make_group(mode: Any, terminate: bool, n_step: int) -> tuple[EnvGroup, EnvSpec]:
+def make_group(mode: Any, terminate: bool, n_step: int, **form: Any) -> tuple[EnvGroup, EnvSpec]:
     makers = count_envs(terminate)
     if mode == "plain":
         stepper: Any = LoopStepper([make() for make in makers])
@@ -48,7 +48,7 @@ def make_group(mode: Any, terminate: bool, n_step: int) -> tuple[EnvGroup, EnvSp
     else:
         stepper = VectorStepper(SyncVectorEnv(makers, autoreset_mode=mode))
     spec = inspect_env(makers[0], "CountEnv")
-    return EnvGroup(stepper, spec, GAMMA, n_step), spec
+    return EnvGroup(stepper, spec, RowForm(gamma=GAMMA, n_step=n_step, **form)), spec
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -56,7 +56,7 @@ def make_group(mode: Any, terminate: bool, n_step: int) -> tuple[EnvGroup, EnvSp
 @pytest.mark.parametrize("mode", MODES)
 def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n_step: int) -> None:
     group, spec = make_group(mode, terminate, n_step)
-    policy = Policy(spec, (4,))
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
     policy.seed(0)
     rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
     group.reset(seed=0)
@@ -91,6 +91,112 @@ def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n
             assert [step for e, step in sorted(seen) if e == episode] == list(range(length))
 
 
+@pytest.mark.parametrize("terminate", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_segments_hold_every_step_once_and_say_where_episodes_end(
+    mode: Any, terminate: bool
+) -> None:
+    form = RowForm(gamma=GAMMA, segment=3, past_return=True)
+    group, spec = make_group(mode, terminate, 1, segment=3, past_return=True)
+    rows = np.zeros(NUM_ENVS, transition_layout(spec, form).dtype)
+    group.reset(seed=0)
+    actions = np.zeros((NUM_ENVS, 1), np.float32)
+    steps: dict[int, list[dict[str, Any]]] = {i: [] for i in range(NUM_ENVS)}
+    for t in range(60):
+        log_prob = np.full(NUM_ENVS, -0.1 * t, np.float32)
+        for row in rows[: group.step(actions, actions, t, rows, log_prob)].copy():
+            obs, after = row["obs"].reshape(3, 3), row["next_obs"].reshape(3, 3)
+            assert row["version"] == pytest.approx(-10 * row["log_prob"][0]), (
+                "that of the first step"
+            )
+            for k in range(3):
+                step = {
+                    name: row[name][k] for name in ("reward", "discount", "ended", "past_return")
+                }
+                steps[int(obs[k, 0]) // 1000].append(step | {"obs": obs[k], "next_obs": after[k]})
+    group.close()
+    for i, length in enumerate(LENGTHS):
+        assert len(steps[i]) >= 45
+        for n, step in enumerate(steps[i]):  # without gaps, so the place says what it must be
+            episode, at = int(steps[i][0]["obs"][0]) + n // length, n % length
+            assert list(step["obs"][:2]) == [episode, at]
+            assert list(step["next_obs"][:2]) == [episode, at + 1]
+            assert step["reward"] == 100.0 * episode + at + 1
+            assert step["ended"] == (at + 1 == length)
+            assert step["discount"] == pytest.approx(0 if step["ended"] and terminate else GAMMA)
+            past = [100.0 * episode + k + 1 for k in range(at + 1)]
+            total = sum(GAMMA ** (at - k) * r for k, r in enumerate(past))
+            assert step["past_return"] == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_the_return_so_far_is_that_of_the_first_step(n_step: int) -> None:
+    form = RowForm(gamma=GAMMA, n_step=n_step, past_return=True)
+    group, spec = make_group("plain", True, n_step, past_return=True)
+    rows = np.zeros(NUM_ENVS, transition_layout(spec, form).dtype)
+    group.reset(seed=0)
+    actions = np.zeros((NUM_ENVS, 1), np.float32)
+    for _ in range(30):
+        for row in rows[: group.step(actions, actions, 0, rows)]:
+            episode, at = int(row["obs"][0]), int(row["obs"][1])
+            total = sum(GAMMA ** (at - k) * (100.0 * episode + k + 1) for k in range(at + 1))
+            assert row["past_return"] == pytest.approx(total, rel=1e-5)
+    group.close()
+
+
+def test_a_segment_does_not_reach_over_a_step_that_is_not_finite() -> None:
+    spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
+    form = RowForm(gamma=GAMMA, segment=4)
+    group = EnvGroup(LoopStepper([fakes.FaultEnv("nan", at=7)]), spec, form)
+    rows = np.zeros(1, transition_layout(spec, form).dtype)
+    group.reset(seed=0)
+    actions, log_prob = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
+    stored = []
+    for _ in range(13):
+        stored += [rows[0].copy() for _ in range(group.step(actions, actions, 0, rows, log_prob))]
+    group.close()
+    second = stored[1]
+    assert [int(o) for o in second["obs"].reshape(4, 3)[:, 0]] == [1, 1, 2, 2]
+    assert list(second["ended"]) == [0, 1, 0, 0], "cut before the broken step"
+    assert second["discount"] == pytest.approx([GAMMA] * 4), "but not terminated"
+    assert np.isfinite(second["next_obs"]).all()
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_choices_reach_the_environment_as_it_counts_them(vector: bool) -> None:
+    taken: list[int] = []
+
+    class Choosing(fakes.SpaceEnv):
+        def __init__(self) -> None:
+            super().__init__(action=Discrete(3, start=5))
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            assert self.action_space.contains(action)
+            taken.append(int(action))
+            return super().step(action)
+
+    spec = inspect_env(Choosing, "Choosing")
+    taken.clear()
+    assert (spec.num_actions, spec.first_action, spec.action_size) == (3, 5, 1)
+    stepper: Any = (
+        VectorStepper(SyncVectorEnv([Choosing] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+        if vector
+        else make_stepper(Choosing, 2)
+    )
+    group = EnvGroup(stepper, spec)
+    policy = Policy(spec, PolicyForm(hidden=(4,), head="values"))
+    group.reset(seed=0)
+    rows = np.zeros(2, transition_layout(spec).dtype)
+    stored = []
+    for _ in range(20):
+        actions = policy.act_randomly(2)
+        group.step(actions, policy.scale(actions), 0, rows)
+        stored += rows["action"].tolist()
+    group.close()
+    assert [5 + index for index in stored] == taken
+    assert set(taken) == {5, 6, 7}
+
+
 def test_returns_and_lengths_of_finished_episodes() -> None:
     group, spec = make_group("plain", True, 1)
     rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
@@ -105,7 +211,9 @@ def test_returns_and_lengths_of_finished_episodes() -> None:
 
 def test_a_step_that_is_not_finite_is_dropped_and_its_episode_cut() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
-    group = EnvGroup(LoopStepper([fakes.FaultEnv("nan", at=8)]), spec, GAMMA, 3)
+    group = EnvGroup(
+        LoopStepper([fakes.FaultEnv("nan", at=8)]), spec, RowForm(gamma=GAMMA, n_step=3)
+    )
     rows = np.zeros(1, transition_layout(spec).dtype)
     group.reset(seed=0)
     stored = []
@@ -130,7 +238,7 @@ def test_observations_of_any_number_type_are_taken(dtype: Any) -> None:
     spec = inspect_env(partial(fakes.SpaceEnv, obs=space), "SpaceEnv")
     assert spec.obs_shape == (2, 3)
     stepper = make_stepper(partial(fakes.SpaceEnv, obs=space), 2)
-    group = EnvGroup(stepper, spec, GAMMA, 1)
+    group = EnvGroup(stepper, spec, RowForm(gamma=GAMMA))
     group.reset(seed=0)
     rows = np.zeros(2, transition_layout(spec).dtype)
     actions = np.zeros((2, 1), np.float32)
@@ -144,7 +252,7 @@ def test_observations_of_any_number_type_are_taken(dtype: Any) -> None:
         ({"obs": Discrete(3)}, "only Box observations"),
         ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "images"),
         ({"obs": Box(-1, 1, (0,))}, "empty"),
-        ({"action": Discrete(3)}, "only Box actions"),
+        ({"action": MultiBinary(3)}, "only Box and Discrete actions"),
         ({"action": Box(-np.inf, np.inf, (2,))}, "without bounds on both sides"),
         ({"action": Box(0, np.inf, (2,))}, "without bounds on both sides"),
         ({"action": Box(0, 3, (2,), np.int64)}, "not continuous"),
@@ -179,7 +287,7 @@ def test_observations_that_break_their_promise_are_refused(obs: Any, message: st
 
 def test_actions_are_scaled_to_the_real_bounds() -> None:
     spec = inspect_env(fakes.CountEnv, "CountEnv")
-    policy = Policy(spec, (4,))
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
     scaled = policy.scale(np.array([[-1.0], [0.0], [1.0]], np.float32))
     assert scaled.ravel().tolist() == [-2.0, 2.0, 6.0]
 

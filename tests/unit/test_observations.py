@@ -21,8 +21,8 @@ from spreeze.envs.stepping import LoopStepper, VectorStepper, make_stepper
 from spreeze.envs.targets import inspect_env
 from spreeze.envs.transitions import EnvGroup
 from spreeze.errors import UsageError
-from spreeze.policy import Policy, load_policy
-from spreeze.spec import EnvSpec, flatten_obs, transition_layout
+from spreeze.policy import Policy, PolicyForm, load_policy
+from spreeze.spec import EnvSpec, RowForm, flatten_obs, transition_layout
 
 SPACES = {
     "unsorted keys": Dict({"velocity": Box(-1, 1, (2,)), "angle": Box(-9, 9, (3,), np.float64)}),
@@ -75,9 +75,9 @@ def test_a_policy_acts_on_the_observation_as_the_environment_gives_it(
 ) -> None:
     spec = inspect_env(lambda: fakes.SpaceEnv(obs=space), "Parts-v0")
     assert EnvSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
-    policy = Policy(spec, (8,))
+    policy = Policy(spec, PolicyForm(hidden=(8,)))
     policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
-    data = {"config": {"policy": {"spec": spec.to_json(), "hidden": (8,)}}}
+    data = {"config": {"policy": policy.describe()}}
     assert save_best(tmp_path, 1, {"policy": policy.named()}, data)
     loaded = load_policy(tmp_path / "best")
     space.seed(1)
@@ -92,7 +92,9 @@ def test_a_policy_acts_on_the_observation_as_the_environment_gives_it(
 
 def test_an_observation_that_does_not_fit_is_refused_by_name() -> None:
     space = Dict({"arm": Box(-1, 1, (2,)), "gear": Discrete(3)})
-    policy = Policy(inspect_env(lambda: fakes.SpaceEnv(obs=space), "Arm-v0"), (4,))
+    policy = Policy(
+        inspect_env(lambda: fakes.SpaceEnv(obs=space), "Arm-v0"), PolicyForm(hidden=(4,))
+    )
     with pytest.raises(ValueError, match="Arm-v0 has no member 'gear'"):
         policy.predict({"arm": np.zeros(2)})
     with pytest.raises(ValueError, match=r"arm has shape \(3,\)"):
@@ -160,7 +162,7 @@ def test_rows_are_true_with_parts_in_every_autoreset_mode(mode: Any) -> None:
         assert isinstance(stepper, LoopStepper)
     else:
         stepper = VectorStepper(SyncVectorEnv(makers, autoreset_mode=mode))
-    group = EnvGroup(stepper, spec, 0.9, 1)
+    group = EnvGroup(stepper, spec, RowForm(gamma=0.9))
     rows = np.zeros(2, transition_layout(spec).dtype)
     group.reset(0)
     seen = 0

@@ -40,7 +40,9 @@ def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial:
     automatic = [name for name in knob_names(config) if knob(config, name) == "auto"]
     left = [name for name in automatic if knob(made.config, name) == "auto"]
     assert left in ([], ["learner.updates_per_step"]), "a free ratio stays free"
-    assert set(made.reasons) == set(automatic) - set(left)
+    preset = {name for name, reason in made.reasons.items() if reason == "preset half-cheetah"}
+    assert preset == {"algo.hidden", "algo.lr", "algo.tau"}
+    assert set(made.reasons) == {"preset"} | preset | (set(automatic) - set(left))
     assert all(made.reasons.values())
 
 

@@ -14,7 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from spreeze.checkpoint import save_best
 from spreeze.networks import init_uniform, mlp, mlp_shapes, tanh_gaussian
-from spreeze.policy import Policy, load_policy, policy_size
+from spreeze.policy import Policy, PolicyForm, load_policy
 from spreeze.spec import EnvSpec
 
 SPEC = EnvSpec(
@@ -34,7 +34,7 @@ WIDE = EnvSpec(
 def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> None:
     shapes = mlp_shapes([spec.obs_size, *hidden, 2 * spec.action_size])
     flat = init_uniform(shapes, torch.Generator().manual_seed(0))
-    policy = Policy(spec, hidden, flat.numpy().copy())
+    policy = Policy(spec, PolicyForm(hidden=hidden), flat.numpy().copy())
     obs = np.random.default_rng(0).normal(size=(7, spec.obs_size)).astype(np.float32)
     head = mlp(shapes, flat, "float32", torch.from_numpy(obs))
     still = torch.tanh(head[:, : spec.action_size])
@@ -58,7 +58,7 @@ def test_log_probability_is_that_of_the_squashed_gaussian() -> None:
 
 
 def test_predict_takes_one_observation_or_a_batch_and_keeps_the_shapes() -> None:
-    policy = Policy(WIDE, (8,))
+    policy = Policy(WIDE, PolicyForm(hidden=(8,)))
     policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
     one, state = policy.predict(np.ones((2, 3)), deterministic=True)
     many, _ = policy.predict(np.ones((5, 2, 3)), deterministic=True)
@@ -75,9 +75,9 @@ def test_predict_takes_one_observation_or_a_batch_and_keeps_the_shapes() -> None
 
 
 def saved(tmp_path: Path) -> tuple[Policy, Path]:
-    policy = Policy(SPEC, (8, 8))
-    policy.vector[:] = np.random.default_rng(0).normal(size=policy_size(SPEC, (8, 8)))
-    data = {"config": {"policy": {"spec": SPEC.to_json(), "hidden": (8, 8)}}}
+    policy = Policy(SPEC, PolicyForm(hidden=(8, 8)))
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
+    data = {"config": {"policy": policy.describe()}}
     assert save_best(tmp_path, 12, {"policy": policy.named()}, data)
     return policy, tmp_path / "best"
 

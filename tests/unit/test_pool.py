@@ -16,8 +16,8 @@ from spreeze.envs.stepping import make_stepper, play_episodes
 from spreeze.envs.targets import inspect_env, reference
 from spreeze.envs.transitions import make_group
 from spreeze.errors import UsageError
-from spreeze.policy import Policy
-from spreeze.spec import EnvSpec, transition_layout
+from spreeze.policy import Policy, PolicyForm
+from spreeze.spec import EnvSpec, RowForm, transition_layout
 
 pytest.importorskip("envpool", reason='needs pip install "spreeze[envpool]"')
 pytestmark = pytest.mark.filterwarnings("ignore")  # EnvPool rounds the bounds of its spaces
@@ -31,8 +31,8 @@ def sample(
 ) -> tuple[list[Rows], list[tuple[float, int]], EnvSpec]:
     """Rows of each environment in order, finished episodes, and the spec; random actions."""
     spec = inspect_env(Pool(env_id), env_id)
-    group = make_group(Pool(env_id), spec, NUM_ENVS, GAMMA, n_step)
-    policy = Policy(spec, (4,))
+    group = make_group(Pool(env_id), spec, NUM_ENVS, RowForm(gamma=GAMMA, n_step=n_step))
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
     policy.seed(0)
     rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
     stored: list[Rows] = [[] for _ in range(NUM_ENVS)]
@@ -113,7 +113,7 @@ def test_a_step_leads_where_it_leads_in_gymnasium(
     env_id: str, set_state: Callable[[Any, Any], None], tolerance: float
 ) -> None:
     stored, _, spec = sample(env_id, 100)
-    policy = Policy(spec, (4,))
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
     env = gym.make(env_id)
     for row in [row for rows in stored for row in rows]:
         env.reset()
@@ -156,7 +156,7 @@ def test_a_pool_works_on_one_core() -> None:
 
 def test_n_step_rows_do_not_reach_over_the_reset() -> None:
     spec = inspect_env(Pool("Pendulum-v1"), "Pendulum-v1")
-    group = make_group(Pool("Pendulum-v1"), spec, NUM_ENVS, GAMMA, 3)
+    group = make_group(Pool("Pendulum-v1"), spec, NUM_ENVS, RowForm(gamma=GAMMA, n_step=3))
     rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
     group.reset(0)
     actions = np.zeros((NUM_ENVS, 1), np.float32)

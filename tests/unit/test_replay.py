@@ -13,8 +13,8 @@ import torch
 from spreeze import replay as replay_module
 from spreeze.algos.sac import SACConfig, build
 from spreeze.config import config_with, default_config
-from spreeze.policy import Policy
-from spreeze.replay import Replay, Stage, gather
+from spreeze.policy import Policy, PolicyForm
+from spreeze.replay import Replay, Stage, draw, gather
 from spreeze.roles import learner
 from spreeze.roles.traffic import Intake, Outbox
 from spreeze.spec import PLACEMENTS, EnvSpec, Floats, Rows, as_matrix, transition_layout
@@ -40,7 +40,7 @@ def numbered(first: int, count: int) -> Rows:
 def read_all(replay: Replay) -> list[int]:
     """The numbers of all rows that updates can read, which must be whole."""
     uniform = (torch.arange(replay.num_rows, device=replay.data.device) + 0.5) / replay.num_rows
-    batch = gather(replay.data, replay.window, uniform, LAYOUT.columns())
+    batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT.columns())
     assert (batch.obs == batch.reward[:, None]).all()
     assert (batch.next_obs == batch.reward[:, None]).all()
     return [int(number) for number in batch.reward]
@@ -77,7 +77,9 @@ def test_rows_are_written_beside_what_is_read(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_hollow_replay_can_be_traced_and_not_filled() -> None:
     replay = Replay(LAYOUT, 20, CPU, hollow=True)
-    assert gather(replay.data, replay.window, torch.rand(5), LAYOUT.columns()).obs.shape == (5, 4)
+    assert gather(
+        replay.data, draw(replay.data, replay.window, torch.rand(5)), LAYOUT.columns()
+    ).obs.shape == (5, 4)
     with pytest.raises(ValueError, match="hollow"):
         replay.insert(numbered(0, 3))
 
@@ -88,7 +90,9 @@ def test_a_staged_batch_is_read_whole_and_in_order(batch_size: int) -> None:
     replay.insert(numbered(0, 1500))
     stage = Stage(replay, 1, batch_size)
     stage.fill()
-    batch = gather(stage.data[0], stage.window, stage.uniform, LAYOUT.columns())
+    batch = gather(
+        stage.data[0], draw(stage.data[0], stage.window, stage.uniform), LAYOUT.columns()
+    )
     torch.testing.assert_close(batch.obs, stage.data[0][:, :4], rtol=0, atol=0)
     assert batch.reward.min() >= 500
     assert batch.reward.max() < 1500
@@ -306,7 +310,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=on_gpu)]
 @pytest.mark.parametrize("device", DEVICES)
 def test_what_is_published_is_the_policy_after_that_many_updates(device: str) -> None:
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
-    policy = Policy(SPEC, (16,))
+    policy = Policy(SPEC, PolicyForm(hidden=(16,)))
     published, words = Published(), {"diverged": 0}
     ctx: Any = SimpleNamespace(weights=published, words=words, control=SimpleNamespace(env_steps=0))
 
@@ -327,14 +331,14 @@ def test_what_is_published_is_the_policy_after_that_many_updates(device: str) ->
     fast, outbox = updater(), Outbox(ctx, policy, torch.device(device))
     for count in range(8, 48, 4):
         fast.run()
-        outbox.send(fast.state["actor"], count)
+        outbox.send(fast.policy, count)
         assert len(published.sent) >= (count - 8) // 4, "at most one is on its way"
     outbox.flush()
     outbox.flush()
     assert [updates for _, updates in published.sent] == list(expected)
     for vector, updates in published.sent:
         np.testing.assert_array_equal(vector, expected[updates])
-    outbox.send(torch.full_like(fast.state["actor"], float("nan")), 99)
+    outbox.send(torch.full_like(fast.policy, float("nan")), 99)
     outbox.flush()
     assert words["diverged"] == 1
     assert len(published.sent) == len(expected)
@@ -377,7 +381,7 @@ def test_no_row_is_torn_while_copies_and_updates_run_side_by_side(placement: Any
     def look() -> None:
         for _ in range(20):
             uniform = torch.rand(20_000, device=device)
-            batch = gather(replay.data, replay.window, uniform, LAYOUT.columns())
+            batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT.columns())
             torn.add_((batch.obs != batch.reward[:, None]).sum())
             torn.add_((batch.next_obs != batch.reward[:, None]).sum())
             low = batch.reward < newest - 5000

@@ -8,84 +8,37 @@ import numpy as np
 import pytest
 import torch
 
+import cases
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.sac import SACConfig, build
 from spreeze.bench.plain import PLAIN
-from spreeze.replay import Replay, gather
-from spreeze.spec import Batch, EnvSpec, as_matrix, transition_layout
+from spreeze.replay import Replay, draw, gather
+from spreeze.spec import as_matrix, transition_layout
 from spreeze.updates import Updater, init_state, update
 
-SPEC = EnvSpec(
-    id="x", obs_shape=(4,), action_shape=(2,), action_low=(-1.0, -1.0), action_high=(1.0, 1.0)
-)
+SPEC = cases.BOX
 CPU = torch.device("cpu")
 CONFIG = SACConfig(hidden=(16, 16))
 
 
-def random_batch(size: int, generator: torch.Generator) -> Batch:
-    draw = torch.randn(size, 4 + 2 + 1 + 1 + 4, generator=generator)
-    discount = (draw[:, 7] > -1).float() * 0.99
-    return Batch(draw[:, :4], draw[:, 4:6].tanh(), draw[:, 6], discount, draw[:, 8:])
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", PLAIN)
 def test_an_update_equals_plain_modules_and_optimisers(name: str) -> None:
-    config = ALGORITHMS[name].config(hidden=(16, 16))
-    algorithm = ALGORITHMS[name].build(config, SPEC)
+    """Written anew with modules and torch.optim, for the algorithms whose losses are few lines so."""
+    (kind,) = ALGORITHMS[name].actions
+    algorithm = cases.built(name, kind, hidden=(16, 16))
     state = init_state(algorithm, 0, CPU)
-    plain = PLAIN[name](config, SPEC, algorithm, state, (1e-2, 0.05))
+    plain = PLAIN[name](algorithm, state, (1e-2, 0.05))
     rates = (torch.tensor(1e-2), torch.tensor(0.05))
     generator = torch.Generator().manual_seed(1)
-    for _ in range(25):
-        batch = random_batch(32, generator)
-        noise = torch.randn(2, 32, 2, generator=generator)
+    rows = 32 * algorithm.config.critic_updates()
+    for i in range(25):
+        batch = cases.random_batch(algorithm, rows, seed=i)
+        noise = torch.randn(2, rows, algorithm.spec.action_size, generator=generator)
         plain.update(batch, noise)
         with torch.no_grad():
             state, _ = update(algorithm, state, batch, noise, *rates)
     for network, expected in plain.vectors().items():
         torch.testing.assert_close(state[network], expected, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-class TestEveryAlgorithm:
-    """What holds for each algorithm in the registry."""
-
-    def test_losses_are_finite_and_train_only_their_own_network(self, name: str) -> None:
-        algorithm = ALGORITHMS[name].build(ALGORITHMS[name].config(hidden=(16,)), SPEC)
-        state = init_state(algorithm, 0, CPU)
-        generator = torch.Generator().manual_seed(0)
-        batch, noise = random_batch(16, generator), torch.randn(16, 2, generator=generator)
-        leaves = {k: state[k].clone().requires_grad_() for k in ("actor", "critic", "target")}
-        loss, _ = algorithm.critic_loss(
-            leaves["critic"], leaves["target"], leaves["actor"], batch, noise
-        )
-        grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        assert torch.isfinite(loss)
-        assert grads[0] is None or not grads[0].any(), "the critic's loss must not move the actor"
-        assert grads[1] is not None
-        assert grads[1].any()
-        assert grads[2] is None or not grads[2].any(), "nor the target"
-
-    def test_an_update_is_pure(self, name: str) -> None:
-        algorithm = ALGORITHMS[name].build(ALGORITHMS[name].config(hidden=(16,)), SPEC)
-        state = init_state(algorithm, 0, CPU)
-        before = {key: tensor.clone() for key, tensor in state.items()}
-        generator = torch.Generator().manual_seed(0)
-        batch, noise = random_batch(16, generator), torch.randn(2, 16, 2, generator=generator)
-        rates = (torch.tensor(1e-3), torch.tensor(0.01))
-        with torch.no_grad():
-            first, _ = update(algorithm, state, batch, noise, *rates)
-            second, _ = update(algorithm, state, batch, noise, *rates)
-        assert all(torch.equal(state[key], before[key]) for key in state)
-        assert all(torch.equal(first[key], second[key]) for key in state)
-        assert not torch.equal(first["critic"], state["critic"])
-
-    def test_the_policy_is_the_head_of_the_actor_vector(self, name: str) -> None:
-        algorithm = ALGORITHMS[name].build(ALGORITHMS[name].config(hidden=(16,)), SPEC)
-        assert algorithm.policy_size <= algorithm.actor_shapes.size
-        actor, critic = algorithm.init(torch.Generator().manual_seed(0))
-        assert actor.shape == (algorithm.actor_shapes.size,)
-        assert critic.shape == (algorithm.critic_shapes.size,)
 
 
 def test_a_one_state_problem_has_the_value_of_the_geometric_series() -> None:
@@ -133,7 +86,8 @@ def test_a_batch_holds_stored_rows_and_nothing_else() -> None:
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(7, layout.width))
     replay.insert(rows)
     uniform = torch.tensor([0.0, 0.5, 0.999999999, 1.0 - 2**-24])
-    batch = gather(replay.data, replay.window, uniform, layout.columns())
+    places = draw(replay.data, replay.window, uniform)
+    batch = gather(replay.data, places, layout.columns())
     for i, index in enumerate([0, 3, 6, 6]):
         np.testing.assert_array_equal(batch.obs[i], rows["obs"][index])
         np.testing.assert_array_equal(batch.next_obs[i], rows["next_obs"][index])
@@ -157,29 +111,21 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_fastest_way_gives_the_numbers_of_the_plain_one(device: str) -> None:
-    algorithm = build(CONFIG, SPEC)
-    replay = Replay(transition_layout(SPEC), 1000, torch.device(device))
-    rows = np.zeros(1000, transition_layout(SPEC).dtype)
-    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(1000, transition_layout(SPEC).width))
-    rows["discount"] = 0.99
-    replay.insert(rows)
-    plain, fast = (
-        Updater(
-            algorithm,
-            replay,
-            init_state(algorithm, 0, replay.device),
-            64,
-            (1e-3, 0.01),
-            chunk=4,
-        )
-        for _ in range(2)
-    )
+@pytest.mark.parametrize(("name", "kind"), cases.CASES)
+def test_the_fastest_way_gives_the_numbers_of_the_plain_one(
+    name: str, kind: str, device: str
+) -> None:
+    algorithm = cases.built(name, kind)
+    replay = cases.filled_replay(algorithm, 300, torch.device(device))
+
+    def updater() -> Updater:
+        state = init_state(algorithm, 0, replay.device)
+        return Updater(algorithm, replay, state, 32, (1e-3, 0.01), chunk=4)
+
+    plain, fast = updater(), updater()
     fast.run()  # whatever it prepares must leave no trace
-    fast = Updater(
-        algorithm, replay, init_state(algorithm, 0, replay.device), 64, (1e-3, 0.01), chunk=4
-    )
-    fast._prepared[64] = fast._prepare()
+    fast = updater()
+    fast._prepared[32] = fast._prepare()
     torch.manual_seed(5)
     for _ in range(5):
         plain.updates()
@@ -187,5 +133,5 @@ def test_the_fastest_way_gives_the_numbers_of_the_plain_one(device: str) -> None
     for _ in range(5):
         fast.run()
     assert float(fast.state["updates"]) == 20
-    for name, tensor in plain.state.items():
-        torch.testing.assert_close(fast.state[name], tensor, rtol=1e-2, atol=1e-3)
+    for key, tensor in plain.state.items():
+        torch.testing.assert_close(fast.state[key], tensor, rtol=1e-2, atol=1e-3)

@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 import fakes
 from spreeze.envs.targets import EnvTarget, inspect_env
 from spreeze.envs.transitions import make_group
-from spreeze.policy import Policy
-from spreeze.spec import EnvSpec, transition_layout
+from spreeze.policy import Policy, PolicyForm
+from spreeze.spec import EnvSpec, RowForm, transition_layout
 
 
 def sample(target: EnvTarget, num_steps: int) -> tuple[NDArray[np.void], EnvSpec]:
     """Rows of one environment, each with the greatest action there is."""
     spec = inspect_env(target, "wrapped")
-    group = make_group(target, spec, 1, gamma=0.9)
-    policy = Policy(spec, (4,))
+    group = make_group(target, spec, 1, RowForm(gamma=0.9))
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
     rows = np.zeros((num_steps, 1), transition_layout(spec).dtype)
     group.reset(0)
     actions = np.ones((1, spec.action_size), np.float32)

@@ -1,6 +1,7 @@
 """What an algorithm is: a config, two networks in flat vectors, and two pure losses.
 
-`updates` does the rest for all of them: gradients, Adam, target mixing, devices, compilation.
+`updates` does the rest for all of them: gradients, Adam, targets, scaling, devices, compilation. What
+samplers need to know of it are plain facts that its config states: the form of rows and of the policy.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from spreeze.policy import Head, PolicyForm
+from spreeze.spec import Floats, RowForm
+
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from spreeze.networks import Shapes
-    from spreeze.spec import Batch
+    from spreeze.spec import Batch, EnvSpec
 
 Auto = Literal["auto"]
 
@@ -27,27 +31,112 @@ class AlgoConfig:
 
     gamma: float = 0.99
     """Discount per environment step."""
-    n_step: int = 1
-    """Env steps that one transition covers."""
     hidden: tuple[int, ...] | Auto = "auto"
     """Width of each hidden layer, actor and critic alike. Auto: small for small tasks."""
     lr: float | Auto = "auto"
     """Adam step size. Auto: follows the batch size."""
+    beta2: float = 0.999
+    """How slowly Adam forgets the size of gradients."""
+    max_grad_norm: float | None = None
+    """Longer gradients of a network are cut to this length. None: they stay as they are."""
+    layer_norm: bool = False
+    """Normalise the hidden layers of the critic."""
+    normalise_obs: bool = False
+    """Bring observations to mean 0 and spread 1; the policy keeps the running statistics."""
+    normalise_reward: bool = False
+    """Divide rewards by the running spread of discounted returns."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by this."""
+
+    def head(self, spec: EnvSpec) -> Head:
+        """What the policy's last layer means."""
+        return "tanh_gaussian"
+
+    def policy_form(self, spec: EnvSpec) -> PolicyForm:
+        """The policy that samplers run and users deploy."""
+        return PolicyForm(hidden=self.widths(), head=self.head(spec), normalised=self.normalise_obs)
+
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the hidden layers, once they are known."""
+        assert self.hidden != "auto", "tuner.resolve fills it"
+        return tuple(self.hidden)
+
+    def rows(self) -> RowForm:
+        """What samplers write."""
+        return RowForm(gamma=self.gamma, past_return=self.normalise_reward)
+
+    def rates(self) -> tuple[float, float]:
+        """Learning rate, and the share of the online network mixed into its target at each update."""
+        assert self.lr != "auto", "tuner.resolve fills it"
+        return self.lr, 1.0
+
+    def critic_updates(self) -> int:
+        """Updates of the critic to one of the actor."""
+        return 1
+
+    def priorities(self) -> tuple[float, float]:
+        """Power of a row's error by which it is drawn, and how much of the bias is corrected."""
+        return 0.0, 0.0
+
+    def reuse(self) -> float | None:
+        """How often a step is learned from at most; None: as often as there is time."""
+        return None
+
+    def exploration(self, num_envs: int) -> Floats | None:
+        """How strongly each environment of all samplers explores; None: as the policy itself does."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig(AlgoConfig):
+    """Knobs of algorithms that learn from transitions of any age."""
+
+    n_step: int = 1
+    """Env steps that one transition covers."""
     tau: float | Auto = "auto"
-    """Share of the online critic mixed into the target at each update. Auto: follows the batch size."""
+    """Share of the online network mixed into its target at each update. Auto: follows the batch size."""
+    policy_delay: int = 1
+    """Updates of the critic to one of the actor."""
+    priority: float = 0.0
+    """Rows are drawn by the size of their error to the power of this. 0: all alike."""
+    priority_correction: float = 0.4
+    """How much of the bias is made up for that drawing by error brings, from 0 to 1."""
+
+    def rows(self) -> RowForm:
+        """Transitions of n steps."""
+        return RowForm(gamma=self.gamma, n_step=self.n_step, past_return=self.normalise_reward)
+
+    def rates(self) -> tuple[float, float]:
+        """Learning rate and tau."""
+        assert self.lr != "auto" and self.tau != "auto", "tuner.resolve fills them"  # noqa: PT018
+        return self.lr, self.tau
+
+    def critic_updates(self) -> int:
+        """The policy's delay."""
+        return self.policy_delay
+
+    def priorities(self) -> tuple[float, float]:
+        """The knobs of that name."""
+        return self.priority, self.priority_correction
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """One algorithm, built for one environment."""
 
+    config: AlgoConfig
+    spec: EnvSpec
     actor_shapes: Shapes
+    """Empty if the critic itself is the policy."""
     critic_shapes: Shapes
     policy_size: int
-    """The first so many numbers of the actor vector are the policy that samplers run."""
+    """The first so many numbers of the actor vector, or of the critic's, are the policy's network."""
     init: Callable[[Generator], tuple[Tensor, Tensor]]
     """Fresh actor and critic vectors."""
     critic_loss: Callable[[Tensor, Tensor, Tensor, Batch, Tensor], tuple[Tensor, Metrics]]
-    """(critic, target critic, actor, batch, noise [B, action]) -> loss and metrics."""
-    actor_loss: Callable[[Tensor, Tensor, Batch, Tensor], tuple[Tensor, Metrics]]
-    """(actor, critic, batch, noise [B, action]) -> loss and metrics."""
+    """(critic, target critic, actor, batch, noise [B, action]) -> loss and metrics. The actor is the
+    target actor if there is one, and the critic as it was if the critic is the policy."""
+    actor_loss: Callable[[Tensor, Tensor, Batch, Tensor], tuple[Tensor, Metrics]] | None = None
+    """(actor, critic, batch, noise [B, action]) -> loss and metrics. None: the critic is the policy."""
+    target_actor: bool = False
+    """Whether the actor has a target too, mixed like the critic's."""

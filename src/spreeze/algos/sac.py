@@ -10,17 +10,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
+from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from spreeze.networks import Arithmetic
+    from spreeze.networks import Arithmetic, Network
     from spreeze.spec import Batch, EnvSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(AlgoConfig):
+class SACConfig(OffPolicyConfig):
     """Soft actor-critic."""
 
     init_alpha: float = 0.2
@@ -29,35 +29,41 @@ class SACConfig(AlgoConfig):
     """Entropy that the temperature aims at, per action dimension."""
 
 
-def build(config: SACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
-    """SAC for one environment.
+def build(
+    config: SACConfig,
+    spec: EnvSpec,
+    arithmetic: Arithmetic = "float32",
+    critic_network: Network | None = None,
+) -> Algorithm:
+    """SAC for one environment; with critics of your own, (flat, obs, action) -> [2, B, 1], if given.
 
     Torch is imported here, so that the knobs above cost no second.
     """
     import torch
 
-    from spreeze.networks import Shapes, init_uniform, mlp, mlp_shapes, tanh_gaussian
+    from spreeze.networks import Shapes, mlp_network, tanh_gaussian
 
-    hidden = config.hidden
-    assert hidden != "auto"
-    policy_shapes = mlp_shapes([spec.obs_size, *hidden, 2 * spec.action_size])
-    actor_shapes = Shapes((*policy_shapes.items, ("log_alpha", (1,))))
-    critic_shapes = mlp_shapes([spec.obs_size + spec.action_size, *hidden, 1], ensemble=2)
+    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    critics = critic_network or mlp_network(
+        [spec.obs_size + spec.action_size, *config.widths(), 1],
+        arithmetic,
+        ensemble=2,
+        layer_norm=config.layer_norm,
+    )
     target_entropy = config.target_entropy_per_action * spec.action_size
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         log_alpha = torch.full((1,), math.log(config.init_alpha))
-        actor = torch.cat([init_uniform(policy_shapes, generator), log_alpha])
-        return actor, init_uniform(critic_shapes, generator)
+        actor = torch.cat([policy.init(generator), log_alpha])
+        return actor, critics.init(generator)
 
     def act(actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        policy, log_alpha = torch.split(actor, [policy_shapes.size, 1])
-        head = mlp(policy_shapes, policy, arithmetic, obs)
-        action, log_prob = tanh_gaussian(head, noise)
+        network, log_alpha = torch.split(actor, [policy.shapes.size, 1])
+        action, log_prob = tanh_gaussian(policy(network, obs), noise)
         return action, log_prob, log_alpha
 
     def q_values(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        return mlp(critic_shapes, critic, arithmetic, obs, action).squeeze(-1)  # [2, B]
+        return critics(critic, obs, action).squeeze(-1)  # [2, B]
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
@@ -68,7 +74,7 @@ def build(config: SACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         soft_value = next_q - log_alpha.exp() * next_log_prob
         goal = (batch.reward + batch.discount * soft_value).detach()  # [B]
         q = q_values(critic, batch.obs, batch.action)
-        loss = 0.5 * (q - goal).square().mean(1).sum()
+        loss = 0.5 * (batch.weight * (q - goal).square()).mean(1).sum()
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 
     def actor_loss(
@@ -77,19 +83,21 @@ def build(config: SACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         """Eq. 9 for the policy, Eq. 18 for the temperature; neither leaks into the other."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
         alpha = log_alpha.exp().detach()
-        policy = (alpha * log_prob - q_values(critic, batch.obs, action).amin(0)).mean()
+        loss = (alpha * log_prob - q_values(critic, batch.obs, action).amin(0)).mean()
         temperature = -(log_alpha * (log_prob.detach() + target_entropy)).mean()
         entropy = -log_prob.detach().mean()
-        return policy + temperature, {
-            "actor_loss": policy.detach(),
+        return loss + temperature, {
+            "actor_loss": loss.detach(),
             "ent_coef": alpha.squeeze(0),
             "entropy": entropy,
         }
 
     return Algorithm(
-        actor_shapes=actor_shapes,
-        critic_shapes=critic_shapes,
-        policy_size=policy_shapes.size,
+        config=config,
+        spec=spec,
+        actor_shapes=Shapes((*policy.shapes.items, ("log_alpha", (1,)))),
+        critic_shapes=critics.shapes,
+        policy_size=policy.shapes.size,
         init=init,
         critic_loss=critic_loss,
         actor_loss=actor_loss,

@@ -14,13 +14,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from spreeze.algos import ALGORITHMS
+from spreeze.algos import find_algorithm
+from spreeze.algos.base import Algorithm
 from spreeze.bench.plain import PLAIN
 from spreeze.compiling import Compilation, Recipe, disagreement, set_precision
 from spreeze.networks import plain_arithmetic
-from spreeze.replay import Replay, gather
+from spreeze.replay import Replay, draw, gather
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
-from spreeze.updates import StepFunction, Updater, init_state
+from spreeze.updates import State, StepFunction, Updater, init_state
 
 HALF_CHEETAH = EnvSpec(
     id="HalfCheetah-v5",
@@ -42,7 +43,7 @@ def usual_recipe(
     """The update that is measured if nothing else is said: two layers of 256, a million transitions."""
     return Recipe(
         algo=algo,
-        hyper=vars(ALGORITHMS[algo].config(hidden=(256, 256))),
+        hyper=vars(find_algorithm(algo).config(hidden=(256, 256))),
         spec=spec.to_json(),
         capacity=CAPACITY,
         batch_size=batch_size,
@@ -58,10 +59,9 @@ def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
     torch.set_num_threads(recipe.threads)
     torch.set_flush_denormal(True)
     set_precision(precision)
-    spec, entry = EnvSpec.from_json(recipe.spec), ALGORITHMS[recipe.algo]
-    config = entry.config(**recipe.hyper)
-    algorithm = entry.build(config, spec, plain_arithmetic(precision))
-    replay = _filled_replay(spec, torch.device(device), recipe.capacity)
+    spec, entry = EnvSpec.from_json(recipe.spec), find_algorithm(recipe.algo)
+    algorithm = entry.build(entry.config(**recipe.hyper), spec, plain_arithmetic(precision))
+    replay = _filled_replay(algorithm, torch.device(device), recipe.capacity)
     state = init_state(algorithm, 0, replay.data.device)
     chunk = CHUNK if device != "cpu" else 1
     fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
@@ -72,21 +72,12 @@ def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
         raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
     cost = Cost(fast, batch_size)
     fast.use(batch_size, step)
-    plain = PLAIN[recipe.algo](
-        config, spec, algorithm, {k: v.clone() for k, v in state.items()}, RATES
-    )
-    columns = replay.layout.columns()
-
-    def plain_update() -> None:
-        uniform = torch.rand(batch_size, device=device)
-        noise = torch.randn(2, batch_size, spec.action_size, device=device)
-        plain.update(gather(replay.data, replay.window, uniform, columns), noise)
-
+    plain_round, num_plain = _plain_round(recipe.algo, algorithm, replay, state, batch_size)
     rates: dict[str, list[float]] = {"fast": [], "plain": []}
     for _ in range(TURNS):
         share = seconds / (2 * TURNS)
-        rates["fast"].append(_rate(fast.run, chunk, share, device))
-        rates["plain"].append(_rate(plain_update, 1, share, device))
+        rates["fast"].append(_rate(fast.run, fast.chunk, share, device))
+        rates["plain"].append(_rate(plain_round, num_plain, share, device))
     hz, eager = float(np.median(rates["fast"])), float(np.median(rates["plain"]))
     peak_flops, peak_bytes = limits(device, precision)
     return {
@@ -102,6 +93,31 @@ def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
         "share_of_memory_limit": cost.bytes * hz / peak_bytes,
         "compile_s": round(compile_s, 1),
     }
+
+
+def _plain_round(
+    algo: str, algorithm: Algorithm, replay: Replay, state: State, batch_size: int
+) -> tuple[Callable[[], None], int]:
+    """The same as one writes it with modules, and how many updates a call does.
+
+    Where nobody has written it so, the update as it is, without compiler and graphs.
+    """
+    own = {name: tensor.clone() for name, tensor in state.items()}
+    num = algorithm.config.critic_updates()
+    if algo not in PLAIN:
+        return Updater(algorithm, replay, own, batch_size, RATES, num).updates, num
+    plain, columns, rows = (
+        PLAIN[algo](algorithm, own, RATES),
+        replay.layout.columns(),
+        num * batch_size,
+    )
+
+    def plain_round() -> None:
+        uniform = torch.rand(rows, device=replay.device)
+        noise = torch.randn(2, rows, algorithm.spec.action_size, device=replay.device)
+        plain.update(gather(replay.data, draw(replay.data, replay.window, uniform), columns), noise)
+
+    return plain_round, num
 
 
 def _compiled(recipe: Recipe) -> StepFunction:
@@ -129,7 +145,8 @@ class Cost(TorchDispatchMode):  # type: ignore[no-untyped-call]
         counter = FlopCounterMode(display=False)
         with torch.no_grad(), counter, self:
             updater.plain(*inputs)
-        self.flops = counter.get_total_flops()
+        num = updater.algorithm.config.critic_updates()  # in the round that was counted
+        self.flops, self.bytes = counter.get_total_flops() / num, self.bytes // num
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count one operation."""
@@ -170,12 +187,14 @@ def _rate(function: Callable[[], Any], count: int, seconds: float, device: str) 
     return calls * count / (time.perf_counter() - began)
 
 
-def _filled_replay(spec: EnvSpec, device: torch.device, capacity: int) -> Replay:
-    layout = transition_layout(spec)
+def _filled_replay(algorithm: Algorithm, device: torch.device, capacity: int) -> Replay:
+    layout = transition_layout(algorithm.spec, algorithm.config.rows())
     replay = Replay(layout, capacity, device)
     num_rows = min(ROWS, capacity)
     rows = np.zeros(num_rows, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(num_rows, layout.width))
     rows["discount"] = 0.99
+    if algorithm.spec.discrete:
+        rows["action"] = 0
     replay.insert(rows)
     return replay

@@ -174,9 +174,10 @@ class SamplerBench:
         """The same environments with the actions of the sampler's turn, and with uniform ones."""
         ctx, num = self._ctx, self._num_envs
         rounds = int(ctx.words["env_steps"]) // num
-        policy = Policy(ctx.spec, settled(ctx.config.hyper.hidden))
+        policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
         taken = self._lane["action"][: rounds * num].reshape(rounds, num, -1)
-        uniform = np.random.default_rng(0).uniform(-1, 1, taken.shape).astype(np.float32)
+        policy.seed(0)
+        uniform = policy.act_randomly(rounds * num).reshape(taken.shape)
         seed = ctx.seed(2)[0] % 2**31
         first: Any = make_env(ctx.job.env)
         vector = isinstance(first, VectorEnv)
@@ -193,8 +194,8 @@ class SamplerBench:
         """Microseconds of one env step that go to each part of it."""
         ctx, num = self._ctx, self._num_envs
         hyper = ctx.config.hyper
-        group = make_group(ctx.job.env, ctx.spec, num, hyper.gamma, hyper.n_step)
-        policy = Policy(ctx.spec, settled(hyper.hidden))
+        group = make_group(ctx.job.env, ctx.spec, num, hyper.rows())
+        policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
         ctx.weights.fetch(policy.vector, 0)
         lane, spent = (
             ctx.experience.writer(ctx.job.index),
@@ -215,7 +216,7 @@ class SamplerBench:
             actions = policy.act(group.obs, True)
             env_actions = policy.scale(actions)
             acted = time.perf_counter()
-            lane.commit(group.step(actions, env_actions, 1, lane.reserve()))
+            lane.commit(group.step(actions, env_actions, 1, lane.reserve(), policy.log_prob))
             spent["act"] += acted - began
             spent["step"] += time.perf_counter() - acted
         group.close()

@@ -57,7 +57,8 @@ def check_fits(policy: Policy, target: EnvTarget, env: str) -> None:
     from spreeze.envs.targets import inspect_env
 
     spec = inspect_env(target, env)
-    if (spec.obs_shape, spec.action_shape) != (policy.spec.obs_shape, policy.spec.action_shape):
+    facts = ("obs_shape", "action_shape", "num_actions")
+    if any(getattr(spec, name) != getattr(policy.spec, name) for name in facts):
         raise UsageError(
             [
                 f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "

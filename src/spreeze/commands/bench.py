@@ -159,6 +159,7 @@ def _sampling(arguments: list[str]) -> int:
     knobs: dict[str, Any] = {
         "device": "cpu",
         "algo.hidden": (256, 256),
+        "algo.n_step": 1,
         "replay.capacity": 1000,
         "sampler.random_steps": 0,
         "sampler.processes": machine.cores if args.processes is None else args.processes,
@@ -194,11 +195,16 @@ def _learner(arguments: list[str]) -> int:
         raise UsageError(
             [f"--batch-size {args.batch_size}: whole numbers from 1 to 1048576, such as 256,8192."]
         )
+    from spreeze.algos import find_algorithm
     from spreeze.bench.learner import HALF_CHEETAH, measure, usual_recipe
     from spreeze.envs.targets import inspect_env
 
     machine = look_around()
     spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
+    if not find_algorithm(args.algo).takes(spec):
+        raise UsageError(
+            [f"--algo {args.algo} does not take the actions of {spec.id}: name another env."]
+        )
     device = args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu"
     precision = args.precision
     if precision == "auto":

@@ -55,11 +55,18 @@ def parse(arguments: list[str]) -> Config:
 
     if resumed is None:
         env = next((word for word in arguments[:1] if not word.startswith("-")), "")
-        defaults = default_config(
-            _given(arguments, "--algo") or "sac", env, _given(arguments, "--preset")
-        )
+        asked = [
+            word.removeprefix("--algo.").partition("=")[0].replace("-", "_")
+            for word in arguments
+            if word.startswith("--algo.")
+        ]
+        algo, preset = _given(arguments, "--algo") or "auto", _given(arguments, "--preset")
+        defaults = default_config(algo, env, preset, asked)
+        # What is given here is settled there: a path made whole, a preset's algorithm.
+        arguments = _without(_without(arguments, "--algo"), "--preset")
     else:
-        defaults = resumed_config(resumed, Path(_given(arguments, "--runs") or "runs"))
+        runs = Path(_given(arguments, "--runs") or "runs")
+        defaults = resumed_config(resumed, runs, _given(arguments, "--algo"))
         # A stored file must not be able to name code that is then imported.
         if ":" in defaults.env and arguments[:1] != [defaults.env]:
             raise UsageError(
@@ -68,7 +75,7 @@ def parse(arguments: list[str]) -> Config:
                     f"Name it again: spreeze train {defaults.env} --resume {resumed}"
                 ]
             )
-        arguments = _without(arguments, "--resume")
+        arguments = _without(_without(arguments, "--resume"), "--algo")
     config: Config = tyro.cli(Config, args=arguments, default=defaults, prog="spreeze train")
     return config
 

@@ -17,7 +17,6 @@ from gymnasium.vector.utils import batch_space
 
 from spreeze.envs.suites import missing
 from spreeze.errors import UsageError
-from spreeze.spec import Floats
 
 SEEDS = 2**31 - 2**16
 """EnvPool takes 32 bits and gives environment i the seed plus i."""
@@ -73,7 +72,7 @@ class PoolEnv(VectorEnv[Any, Any, Any]):
             )
         return self._pool.reset()  # type: ignore[no-any-return]
 
-    def step(self, actions: Floats) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of all."""
         assert self._pool is not None, "reset comes first"
         exact = actions.astype(self.single_action_space.dtype, copy=False)

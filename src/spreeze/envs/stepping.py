@@ -62,7 +62,7 @@ class LoopStepper:
         for i in range(self.num_envs):
             outcome.obs[i] = self._reset(i, seed + i)
 
-    def step(self, actions: Floats, outcome: Outcome) -> None:
+    def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
         """One step of each; an ended episode is followed by a reset at once."""
         next_obs, reward, lengths = outcome.next_obs, outcome.reward, self._lengths
         if outcome.eventful:  # the last time
@@ -134,7 +134,7 @@ class VectorStepper:
         self._resetting[:] = False
         outcome.obs[:] = self._flat(self.env.reset(seed=seed)[0])
 
-    def step(self, actions: Floats, outcome: Outcome) -> None:
+    def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
         """One step of all; what the auto-reset did to the observations is undone here."""
         after, reward, terminated, truncated, info = self.env.step(actions)
         outcome.next_obs[:] = self._flat(after)
@@ -184,7 +184,11 @@ def make_stepper(target: EnvTarget, num_envs: int) -> Stepper:
 
 
 def play_episodes(
-    stepper: Stepper, spec: EnvSpec, act: Callable[[Floats], Floats], num_episodes: int, seed: int
+    stepper: Stepper,
+    spec: EnvSpec,
+    act: Callable[[Floats], NDArray[Any]],
+    num_episodes: int,
+    seed: int,
 ) -> Generator[None, None, list[tuple[float, int]]]:
     """Play whole episodes, yielding after each step; returns (return, length) of each.
 

@@ -133,7 +133,8 @@ def reference(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
 def _same_actions(a: EnvSpec, b: EnvSpec) -> bool:
     """Engines round bounds such as 0.4 differently."""
     return (
-        a.action_shape == b.action_shape
+        (a.action_shape, a.num_actions, a.first_action)
+        == (b.action_shape, b.num_actions, b.first_action)
         and np.allclose(a.action_low, b.action_low)
         and np.allclose(a.action_high, b.action_high)
     )
@@ -170,12 +171,15 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
         raise UsageError(problems)
     parts = parts_of(obs)
     limit = env.spec.max_episode_steps if env.spec is not None else None
+    choice = isinstance(act, gym.spaces.Discrete)
     return EnvSpec(
         id=name,
         obs_shape=(sum(part.size for part in parts),) if parts else obs.shape,
         action_shape=act.shape,
-        action_low=tuple(act.low.ravel().tolist()),
-        action_high=tuple(act.high.ravel().tolist()),
+        action_low=() if choice else tuple(act.low.ravel().tolist()),
+        action_high=() if choice else tuple(act.high.ravel().tolist()),
+        num_actions=int(act.n) if choice else None,
+        first_action=int(act.start) if choice else 0,
         max_episode_steps=limit,
         vector_envs=env.num_envs if isinstance(env, VectorEnv) else None,
         obs_parts=parts,
@@ -217,8 +221,12 @@ def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
 
 
 def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
+    if isinstance(space, gym.spaces.Discrete):
+        return []
     if not isinstance(space, gym.spaces.Box):
-        return [f"env {name}: actions are {space}; only Box actions can be trained on."]
+        return [
+            f"env {name}: actions are {space}; only Box and Discrete actions can be trained on."
+        ]
     if int(np.prod(space.shape)) == 0:
         return [f"env {name}: actions of shape {space.shape} are empty."]
     if not np.issubdtype(space.dtype, np.floating):

@@ -7,25 +7,28 @@ becomes one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.envs.stepping import Outcome, Stepper, make_stepper
 from spreeze.envs.targets import EnvTarget
-from spreeze.spec import EnvSpec, Floats, Rows, as_matrix, transition_layout
+from spreeze.spec import TRANSITION, EnvSpec, Floats, RowForm, Rows, as_matrix, transition_layout
 
 
 class EnvGroup:
-    """Environments stepped together whose steps come out as finished transitions."""
+    """Environments stepped together whose steps come out as finished rows."""
 
-    def __init__(self, stepper: Stepper, spec: EnvSpec, gamma: float, n_step: int) -> None:
-        """Drive `stepper` and fold `n_step` rewards into each transition."""
+    def __init__(self, stepper: Stepper, spec: EnvSpec, form: RowForm = TRANSITION) -> None:
+        """Drive `stepper` and make rows of `form`."""
         self._stepper = stepper
         self.num_envs = stepper.num_envs
         self._outcome = Outcome(self.num_envs, spec.obs_size)
-        self._gamma = np.float32(gamma)
-        self._columns = transition_layout(spec).columns()
-        self._window = Window(self.num_envs, spec, gamma, n_step) if n_step > 1 else None
+        self._gamma = np.float32(form.gamma)
+        self._columns = transition_layout(spec, form).columns()
+        self._past = np.zeros(self.num_envs, np.float32) if form.past_return else None
+        self._gatherer = _gatherer(self.num_envs, spec, form)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
         self.finished: list[tuple[float, int]] = []
@@ -42,14 +45,22 @@ class EnvGroup:
         """Begin an episode everywhere."""
         self._stepper.reset_into(seed, self._outcome)
 
-    def step(self, actions: Floats, env_actions: Floats, version: int, rows: Rows) -> int:
-        """Step everywhere with `actions` in [-1, 1]; fills `rows`, returns how many are complete."""
+    def step(
+        self,
+        actions: Floats,
+        env_actions: NDArray[Any],
+        version: int,
+        rows: Rows,
+        log_prob: Floats | None = None,
+    ) -> int:
+        """Step everywhere with `actions` as rows hold them; fills `rows`, returns how many are complete."""
         out = self._outcome
-        if self._window is not None:
-            self._window.begin(out.obs, actions, version)
+        if self._gatherer is not None:
+            self._gatherer.begin(out.obs, actions, version, log_prob)
             self._stepper.step(env_actions, out)
+            past = self._past_return(out)
             self._count(out)
-            return self._window.end(out, rows)
+            return self._gatherer.end(out, past, rows)
         columns = self._columns
         matrix = as_matrix(rows[: self.num_envs])
         matrix[:, columns["obs"]] = out.obs
@@ -59,6 +70,8 @@ class EnvGroup:
         matrix[:, columns["reward"].start] = out.reward
         matrix[:, columns["discount"].start] = self._gamma
         rows["version"][: self.num_envs] = version
+        if (past := self._past_return(out)) is not None:
+            matrix[:, columns["past_return"].start] = past
         self._count(out)
         if not out.eventful:
             return self.num_envs
@@ -68,6 +81,17 @@ class EnvGroup:
     def close(self) -> None:
         """Close the environments."""
         self._stepper.close()
+
+    def _past_return(self, out: Outcome) -> Floats | None:
+        """Discounted rewards of each episode so far, this step included; None if nobody asks."""
+        if self._past is None:
+            return None
+        self._past *= self._gamma
+        self._past += np.where(out.valid, out.reward, 0)
+        now = self._past.copy()
+        if out.eventful:
+            self._past[out.terminated | out.truncated | ~out.valid] = 0
+        return now
 
     def _count(self, out: Outcome) -> None:
         """Returns and lengths of episodes."""
@@ -94,12 +118,12 @@ class Window:
     ended; so a step of N environments gives N rows, less the fake ones.
     """
 
-    def __init__(self, num_envs: int, spec: EnvSpec, gamma: float, n_step: int) -> None:
+    def __init__(self, num_envs: int, spec: EnvSpec, form: RowForm) -> None:
         """Room for n steps."""
-        self._gamma = gamma
-        self._n_step = n_step
-        shape = (n_step, num_envs)
-        self._past = {
+        self._gamma = form.gamma
+        self._n_step = form.n_step
+        shape = (form.n_step, num_envs)
+        self._past: dict[str, NDArray[Any]] = {
             "obs": np.zeros((*shape, spec.obs_size), np.float32),
             "action": np.zeros((*shape, spec.action_size), np.float32),
             "next_obs": np.zeros((*shape, spec.obs_size), np.float32),
@@ -109,16 +133,18 @@ class Window:
             "valid": np.zeros(shape, np.bool_),
             "version": np.zeros(shape, np.uint32),
         }
+        if form.past_return:
+            self._past["past_return"] = np.zeros(shape, np.float32)
         self._steps = 0
 
-    def begin(self, obs: Floats, actions: Floats, version: int) -> None:
+    def begin(self, obs: Floats, actions: Floats, version: int, _: Floats | None = None) -> None:
         """Note what a step starts from."""
         newest = self._steps % self._n_step
         self._past["obs"][newest] = obs
         self._past["action"][newest] = actions
         self._past["version"][newest] = version
 
-    def end(self, out: Outcome, rows: Rows) -> int:
+    def end(self, out: Outcome, past_return: Floats | None, rows: Rows) -> int:
         """Note what it gave; fills `rows` with the transitions that are complete now."""
         past, newest = self._past, self._steps % self._n_step
         past["next_obs"][newest] = out.next_obs
@@ -126,6 +152,8 @@ class Window:
         past["terminated"][newest] = out.terminated
         past["ended"][newest] = out.terminated | out.truncated
         past["valid"][newest] = out.valid
+        if past_return is not None:
+            past["past_return"][newest] = past_return
         self._steps += 1
         return self._emit(rows) if self._steps >= self._n_step else 0
 
@@ -136,7 +164,9 @@ class Window:
         rows = rows[:num]
         rows["obs"] = past["obs"][first].reshape(rows["obs"].shape)
         rows["action"] = past["action"][first].reshape(rows["action"].shape)
-        rows["version"] = past["version"][first]
+        for name in ("version", "past_return"):
+            if name in past:
+                rows[name] = past[name][first]
         total = np.zeros(num, np.float32)
         discount = np.ones(num, np.float32)
         next_obs = past["next_obs"][first].copy()
@@ -155,6 +185,61 @@ class Window:
         return _keep(rows, past["valid"][first])
 
 
+class Segments:
+    """Steps of each environment side by side, until its row is full.
+
+    Each environment fills a row of its own: the fake step of an auto-reset leaves no gap in it.
+    """
+
+    def __init__(self, num_envs: int, spec: EnvSpec, form: RowForm) -> None:
+        """Rows of `form`, none of them begun."""
+        layout = transition_layout(spec, form)
+        self._gamma, self._steps = np.float32(form.gamma), form.segment
+        self._rows = np.zeros(num_envs, layout.dtype)
+        matrix = as_matrix(self._rows)
+        self._fields = {
+            name: matrix[:, place].reshape(num_envs, form.segment, -1)
+            for name, place in layout.columns().items()
+            if name != "version"
+        }
+        self._all = np.arange(num_envs)
+        self._filled = np.zeros(num_envs, np.int64)
+
+    def begin(self, obs: Floats, actions: Floats, version: int, log_prob: Floats | None) -> None:
+        """Note what a step starts from."""
+        assert log_prob is not None, "a segment says how likely its actions were"
+        here = (self._all, self._filled)
+        self._fields["obs"][here] = obs
+        self._fields["action"][here] = actions
+        self._fields["log_prob"][here] = log_prob[:, None]
+        self._rows["version"][self._filled == 0] = version
+
+    def end(self, out: Outcome, past_return: Floats | None, rows: Rows) -> int:
+        """Note what it gave; fills `rows` with those that are full now."""
+        fields, here = self._fields, (self._all, self._filled)
+        fields["next_obs"][here] = out.next_obs
+        fields["reward"][here] = out.reward[:, None]
+        fields["discount"][here] = (self._gamma * ~out.terminated)[:, None]
+        fields["ended"][here] = (out.terminated | out.truncated)[:, None]
+        if past_return is not None:
+            fields["past_return"][here] = past_return[:, None]
+        # What is no transition is written over; the one before it was its episode's last.
+        cut = np.flatnonzero(~out.valid & (self._filled > 0))
+        fields["ended"][cut, self._filled[cut] - 1] = 1
+        self._filled += out.valid
+        full = np.flatnonzero(self._filled == self._steps)
+        rows[: len(full)] = self._rows[full]
+        self._filled[full] = 0
+        return len(full)
+
+
+def _gatherer(num_envs: int, spec: EnvSpec, form: RowForm) -> Window | Segments | None:
+    """What makes rows of several steps; a plain transition needs nothing."""
+    if form.segment > 1:
+        return Segments(num_envs, spec, form)
+    return Window(num_envs, spec, form) if form.n_step > 1 else None
+
+
 def _keep(rows: Rows, valid: NDArray[np.bool_]) -> int:
     """Move the valid rows to the front; returns how many there are."""
     if valid.all():
@@ -165,7 +250,7 @@ def _keep(rows: Rows, valid: NDArray[np.bool_]) -> int:
 
 
 def make_group(
-    target: EnvTarget, spec: EnvSpec, num_envs: int, gamma: float = 1.0, n_step: int = 1
+    target: EnvTarget, spec: EnvSpec, num_envs: int, form: RowForm = TRANSITION
 ) -> EnvGroup:
     """`num_envs` environments of `target` as one group."""
-    return EnvGroup(make_stepper(target, num_envs), spec, gamma, n_step)
+    return EnvGroup(make_stepper(target, num_envs), spec, form)

@@ -74,7 +74,7 @@ class Context:
     @property
     def layout(self) -> Layout:
         """The format of a row."""
-        return transition_layout(self.job.spec)
+        return transition_layout(self.job.spec, self.config.hyper.rows())
 
     @property
     def run(self) -> RunDir:

@@ -28,7 +28,7 @@ def run(ctx: Context) -> Iterator[None]:
     config = ctx.config
     env = reference(ctx.job.env, ctx.spec)
     stepper = make_stepper(env, min(config.evaluator.episodes, MAX_ENVS))
-    policy = Policy(ctx.spec, settled(config.hyper.hidden))
+    policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
     spare = policy.vector.copy()
     seeds = np.random.default_rng(ctx.seed()[0])
     stamp, next_s = Stamp(), 0.0
@@ -90,7 +90,7 @@ def _report(ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.floa
 
 def _keep_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
     config = {
-        "policy": {"spec": ctx.spec.to_json(), "hidden": policy.hidden},
+        "policy": policy.describe(),
         "updates": stamp.updates,
         "env_steps": stamp.env_steps,
         "mean_reward": mean,

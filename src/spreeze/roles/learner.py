@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from spreeze.algos import ALGORITHMS
+from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.checkpoint import save_training
 from spreeze.compiling import (
@@ -53,15 +53,16 @@ def run(ctx: Context) -> Iterator[None]:
     intake = Intake(ctx.experience.readers(as_words=True))
     replay, updater = _build(ctx)
     swap = Swap(ctx, updater, replay)
-    policy = Policy(ctx.spec, settled(config.hyper.hidden))
+    policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
     outbox = Outbox(ctx, policy, replay.device)
-    warmup, chunk = settled(config.learner.warmup_rows), settled(config.learner.updates_per_publish)
+    warmup, chunk = settled(config.learner.warmup_rows), updater.chunk
+    warmup_steps = warmup * config.hyper.rows().segment
     knobs, (_, most) = ctx.control.supervisor, settled(config.learner.ratio_bounds)
     updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
     intake_s = next_intake_s = 0.0
     # The samplers act with the very first networks rather than wait for updated ones.
-    outbox.send(updater.state["actor"], updates)
+    outbox.send(updater.policy, updates)
     outbox.flush()
     words["updates"] = updates
     try:
@@ -75,14 +76,14 @@ def run(ctx: Context) -> Iterator[None]:
             words["policy_lag"] = intake.lag
             warm = replay.num_rows >= warmup
             fewest = float(knobs["min_updates_per_step"]) if warm else 0.0
-            words["allowed_steps"] = allowed_steps(warmup, updates + chunk, fewest)
-            if warm and updates < most * max(ctx.control.env_steps - warmup, 0):
+            words["allowed_steps"] = allowed_steps(warmup_steps, updates + chunk, fewest)
+            if warm and updates < most * max(ctx.control.env_steps - warmup_steps, 0):
                 if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
                 swap.run()
                 updates += chunk
                 words["updates"] = updates
-                outbox.send(updater.state["actor"], updates)
+                outbox.send(updater.policy, updates)
             else:
                 outbox.flush()
                 ctx.wait(WAIT_S)
@@ -91,11 +92,11 @@ def run(ctx: Context) -> Iterator[None]:
                 logged_s, intake_s = ctx.now(), 0.0
             if ctx.now() - saved_s >= config.checkpoint.every_s:
                 saved_s = ctx.now()
-                _save(ctx, updater.state, policy, updates)
+                _save(ctx, updater, policy, updates)
             yield
     finally:
         swap.close()
-        _save(ctx, updater.state, policy, updates)
+        _save(ctx, updater, policy, updates)
 
 
 def _build(ctx: Context) -> tuple[Replay, Updater]:
@@ -106,13 +107,12 @@ def _build(ctx: Context) -> tuple[Replay, Updater]:
         torch.cuda.set_device(device)  # graphs are captured on the current device
     set_precision(settled(learner.precision))
     arithmetic = plain_arithmetic(settled(learner.precision))
-    algorithm = ALGORITHMS[config.algo].build(hyper, ctx.spec, arithmetic)
+    algorithm = find_algorithm(config.algo).build(hyper, ctx.spec, arithmetic)
     replay, state = _allocate(ctx, algorithm, device)
     if config.resume is not None:
         _restore(config.resume, state)
-    rates = (settled(hyper.lr), settled(hyper.tau))
-    chunk = settled(learner.updates_per_publish)
-    return replay, Updater(algorithm, replay, state, settled(learner.batch_size), rates, chunk)
+    chunk, batch_size = settled(learner.updates_per_publish), settled(learner.batch_size)
+    return replay, Updater(algorithm, replay, state, batch_size, hyper.rates(), chunk)
 
 
 def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple[Replay, State]:
@@ -121,7 +121,8 @@ def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple
     ctx.words["out_of_memory"] = 0
     for placement in PLACEMENTS[PLACEMENTS.index(wanted) :]:
         try:
-            replay = Replay(ctx.layout, capacity, device, placement)
+            prioritised = ctx.config.hyper.priorities()[0] > 0
+            replay = Replay(ctx.layout, capacity, device, placement, prioritised=prioritised)
             state = init_state(algorithm, ctx.seed()[0], device)
         except RuntimeError as error:
             if not out_of_memory(error) or placement == PLACEMENTS[-1]:
@@ -276,18 +277,18 @@ def _log(ctx: Context, updater: Updater, intake_share: float) -> None:
     )
 
 
-def _save(ctx: Context, state: State, policy: Policy, updates: int) -> None:
+def _save(ctx: Context, updater: Updater, policy: Policy, updates: int) -> None:
     config = {
-        "policy": {"spec": ctx.spec.to_json(), "hidden": policy.hidden},
+        "policy": policy.describe(),
         "config": ctx.config.to_json(),
         "updates": updates,
         "env_steps": ctx.control.env_steps,
     }
-    train = {name: tensor.cpu().numpy() for name, tensor in state.items()}
+    train = {name: tensor.cpu().numpy() for name, tensor in updater.state.items()}
     if not all(np.isfinite(array).all() for array in train.values()):
         ctx.words["diverged"] = 1
         return  # the checkpoint before is worth more
-    policy.vector[:] = train["actor"][: policy.vector.size]
+    policy.vector[:] = updater.policy.cpu().numpy()
     tensors = {"policy": policy.named(), "train": train}
     keep = ctx.config.checkpoint.keep
     if not save_training(ctx.run.checkpoints, updates, tensors, {"config": config}, keep):

@@ -30,9 +30,12 @@ def run(ctx: Context) -> Iterator[None]:
         settled(config.sampler.processes),
     )
     env_seed, policy_seed = ctx.seed(2)
-    group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.gamma, config.hyper.n_step)
-    policy = Policy(ctx.spec, settled(config.hyper.hidden))
+    group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.rows())
+    policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
     policy.seed(policy_seed)
+    # All environments of all samplers share out the kinds of exploration; this is our share.
+    if (scales := config.hyper.exploration(num_samplers * num_envs)) is not None:
+        policy.spread(scales[ctx.job.index :: num_samplers])
     spare = policy.vector.copy()
     lane = ctx.experience.writer(ctx.job.index)
     random_steps = -(-config.sampler.random_steps // num_samplers)
@@ -62,14 +65,17 @@ def run(ctx: Context) -> Iterator[None]:
                     policy.vector[:] = spare
                     version = stamp.version
                     words["version"] = version
-            # Random until there is a policy: nobody waits for the first weights.
-            explore_randomly = version == 0 or env_steps < random_steps
+            # Random until there is a policy: nobody waits for the first weights. One that says how
+            # likely its actions are acts from the start: with no weights, at random.
+            at_start = version == 0 or env_steps < random_steps
+            explore_randomly = at_start and not policy.records
             actions = (
                 policy.act_randomly(group.num_envs)
                 if explore_randomly
                 else policy.act(group.obs, True)
             )
-            lane.commit(group.step(actions, policy.scale(actions), version, lane.reserve()))
+            env_actions, rows = policy.scale(actions), lane.reserve()
+            lane.commit(group.step(actions, env_actions, version, rows, policy.log_prob))
             env_steps += group.num_envs
             words["env_steps"] = env_steps
             if group.finished:

@@ -67,21 +67,20 @@ class Outbox:
     def __init__(self, ctx: Context, policy: Policy, device: torch.device) -> None:
         """Publish to the weights wire of `ctx`."""
         self._ctx = ctx
-        self._size = policy.vector.size
-        self._slots = [_Slot(self._size) for _ in range(2)] if device.type == "cuda" else []
+        self._slots = [_Slot(policy.vector.size) for _ in range(2)] if device.type == "cuda" else []
         self._pending: _Slot | None = None
 
-    def send(self, actor: Tensor, updates: int) -> None:
+    def send(self, policy: Tensor, updates: int) -> None:
         """Take the policy after so many updates. On a GPU: the one before is published now.
 
         This waits for the updates of the one before, so that never more than two chunks are enqueued.
         """
         if not self._slots:
-            self._publish(actor[: self._size].numpy(), updates)
+            self._publish(policy.numpy(), updates)
             return
         slot = self._slots[0]
         self._slots.reverse()
-        slot.take(actor, updates)
+        slot.take(policy, updates)
         self.flush()
         self._pending = slot
 
@@ -107,8 +106,8 @@ class _Slot:
         self._arrived = sleeping_event()
         self.updates = 0
 
-    def take(self, actor: Tensor, updates: int) -> None:
-        self._vector.copy_(actor[: len(self._vector)], non_blocking=True)
+    def take(self, policy: Tensor, updates: int) -> None:
+        self._vector.copy_(policy, non_blocking=True)
         self._arrived.record()
         self.updates = updates
 

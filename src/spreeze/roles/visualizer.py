@@ -71,7 +71,7 @@ class Studio:
     def __init__(self, ctx: Context, view: View) -> None:
         """Nothing was drawn yet."""
         self.ctx, self.view = ctx, view
-        self.policy = Policy(ctx.spec, settled(ctx.config.hyper.hidden))
+        self.policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
         self._first: tuple[Policy, int] | None = None
         """Policy and updates, until it is filmed."""
         for draft in ctx.run.videos.glob(".*.mp4"):
@@ -112,7 +112,7 @@ class Studio:
         """Keep the first policy for its film: while the run starts, every core is needed."""
         self._fetch()
         if self.ctx.words["frames"] == 0:  # not one that was started again
-            first = Policy(self.ctx.spec, self.policy.hidden, self.policy.vector.copy())
+            first = Policy(self.ctx.spec, self.policy.form, self.policy.vector.copy())
             self._first = (first, self._stamp.updates)
 
     def film_if_due(self) -> Iterator[None]:

@@ -1,0 +1,58 @@
+"""An algorithm of your own: its knobs, its networks, two losses. Everything else is there already.
+
+Also from the command line: spreeze train Pendulum-v1 --algo examples/custom_algorithm.py:ENTRY
+"""
+
+from dataclasses import dataclass
+
+import spreeze
+from spreeze.algos import Entry
+from spreeze.algos.base import Algorithm, OffPolicyConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(OffPolicyConfig):
+    """SAC with one critic and a temperature that stays."""
+
+    temperature: float = 0.05
+    """How much randomness is worth."""
+
+
+def build(config, spec, arithmetic="float32"):
+    from spreeze.networks import mlp_network, tanh_gaussian  # torch: only where it is needed
+
+    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    q_network = mlp_network([spec.obs_size + spec.action_size, *config.widths(), 1], arithmetic)
+
+    def soft_value(actor, critic, obs, noise):
+        action, log_prob = tanh_gaussian(policy(actor, obs), noise)
+        return q_network(critic, obs, action).squeeze(-1) - config.temperature * log_prob
+
+    def critic_loss(critic, target, actor, batch, noise):
+        next_value = soft_value(actor, target, batch.next_obs, noise)
+        goal = (batch.reward + batch.discount * next_value).detach()
+        q = q_network(critic, batch.obs, batch.action).squeeze(-1)
+        loss = (batch.weight * (q - goal).square()).mean()
+        return loss, {"critic_loss": loss.detach()}
+
+    def actor_loss(actor, critic, batch, noise):
+        loss = -soft_value(actor, critic, batch.obs, noise).mean()
+        return loss, {"actor_loss": loss.detach()}
+
+    return Algorithm(
+        config=config,
+        spec=spec,
+        actor_shapes=policy.shapes,
+        critic_shapes=q_network.shapes,
+        policy_size=policy.shapes.size,
+        init=lambda generator: (policy.init(generator), q_network.init(generator)),
+        critic_loss=critic_loss,
+        actor_loss=actor_loss,
+    )
+
+
+ENTRY = Entry(Config, build, "SAC with one critic and a temperature that stays")
+
+if __name__ == "__main__":
+    run = spreeze.train("Pendulum-v1", algo=f"{__file__}:ENTRY", time="120s", target=-250)
+    print(f"{run.summary['reason']} after {run.summary['wall_s']} s")

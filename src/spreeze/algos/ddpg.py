@@ -1,0 +1,88 @@
+"""Deep deterministic policy gradient. Lillicrap et al. 2015, arXiv 1509.02971.
+
+One critic, a deterministic actor, a target of each. The noise of exploration is Gaussian, of another
+size in each environment, which does for many of them what a random process does for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+from spreeze.policy import Head
+from spreeze.spec import Floats
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from spreeze.networks import Arithmetic
+    from spreeze.spec import Batch, EnvSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPGConfig(OffPolicyConfig):
+    """Deep deterministic policy gradient."""
+
+    noise: tuple[float, float] = (0.05, 0.5)
+    """Spread of the noise on actions, in the environment that explores least and in the one that does most."""
+
+    def head(self, spec: EnvSpec) -> Head:
+        """The action itself."""
+        return "tanh"
+
+    def exploration(self, num_envs: int) -> Floats:
+        """Evenly from the smallest to the largest noise."""
+        return np.linspace(*self.noise, num_envs, dtype=np.float32)
+
+
+def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
+    """DDPG for one environment."""
+    import torch
+
+    from spreeze.networks import mlp_network
+
+    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    q_network = mlp_network(
+        [spec.obs_size + spec.action_size, *config.widths(), 1],
+        arithmetic,
+        layer_norm=config.layer_norm,
+    )
+
+    def init(generator: Generator) -> tuple[Tensor, Tensor]:
+        return policy.init(generator), q_network.init(generator)
+
+    def q_value(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        return q_network(critic, obs, action).squeeze(-1)  # [B]
+
+    def critic_loss(
+        critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """The critic against its target, at what the target actor does next (Eq. 5)."""
+        next_action = torch.tanh(policy(actor, batch.next_obs))
+        next_q = q_value(target, batch.next_obs, next_action)
+        goal = (batch.reward + batch.discount * next_q).detach()
+        q = q_value(critic, batch.obs, batch.action)
+        loss = 0.5 * (batch.weight * (q - goal).square()).mean()
+        return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+
+    def actor_loss(
+        actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """The value of what the actor does (Eq. 6)."""
+        loss = -q_value(critic, batch.obs, torch.tanh(policy(actor, batch.obs))).mean()
+        return loss, {"actor_loss": loss.detach()}
+
+    return Algorithm(
+        config=config,
+        spec=spec,
+        actor_shapes=policy.shapes,
+        critic_shapes=q_network.shapes,
+        policy_size=policy.shapes.size,
+        init=init,
+        critic_loss=critic_loss,
+        actor_loss=actor_loss,
+        target_actor=True,
+    )

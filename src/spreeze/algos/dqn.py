@@ -1,0 +1,89 @@
+"""Deep Q-learning for choices: double (arXiv 1509.06461), dueling (1511.06581), n-step returns.
+
+The critic is the policy. Its last layer has one value for the state and an advantage for each choice.
+Environments explore with a ladder of epsilons, as in Ape-X (1803.00933): few act much at random, most
+hardly ever, and no schedule has to be guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+from spreeze.policy import PolicyForm
+from spreeze.spec import Floats
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from spreeze.networks import Arithmetic
+    from spreeze.spec import Batch, EnvSpec
+
+LADDER = 7.0
+"""The last environment's epsilon is the first's to the power of one more than this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQNConfig(OffPolicyConfig):
+    """Deep Q-learning."""
+
+    n_step: int = 3
+    """Env steps that one transition covers."""
+    normalise_reward: bool = True
+    """Divide rewards by the running spread of discounted returns."""
+    epsilon: float = 0.4
+    """Chance of a random action in the environment that explores most."""
+
+    def policy_form(self, spec: EnvSpec) -> PolicyForm:
+        """The critic: a value for the state and one per choice."""
+        form = super().policy_form(spec)
+        return replace(form, head="values", layer_norm=self.layer_norm)
+
+    def exploration(self, num_envs: int) -> Floats:
+        """From epsilon down to epsilon to the eighth."""
+        exponents = 1 + LADDER * np.linspace(0, 1, num_envs, dtype=np.float32)
+        ladder: Floats = np.float32(self.epsilon) ** exponents
+        return ladder
+
+
+def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
+    """DQN for one environment."""
+    import torch
+    from torch.nn.functional import smooth_l1_loss
+
+    from spreeze.networks import Shapes, mlp_network
+
+    sizes = config.policy_form(spec).sizes(spec)
+    network = mlp_network(sizes, arithmetic, layer_norm=config.layer_norm)
+
+    def init(generator: Generator) -> tuple[Tensor, Tensor]:
+        return torch.zeros(0), network.init(generator)
+
+    def q_values(critic: Tensor, obs: Tensor) -> Tensor:
+        out = network(critic, obs)
+        value, advantage = out[:, :1], out[:, 1:]
+        return value + advantage - advantage.mean(-1, keepdim=True)  # [B, choices]
+
+    def critic_loss(
+        critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """The online network picks the next action, the target says what it is worth."""
+        best = q_values(actor, batch.next_obs).argmax(-1, keepdim=True)
+        next_q = q_values(target, batch.next_obs).gather(1, best).squeeze(1)
+        goal = (batch.reward + batch.discount * next_q).detach()
+        q = q_values(critic, batch.obs).gather(1, batch.action.long()).squeeze(1)
+        loss = (batch.weight * smooth_l1_loss(q, goal, reduction="none")).mean()
+        return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+
+    return Algorithm(
+        config=config,
+        spec=spec,
+        actor_shapes=Shapes(()),
+        critic_shapes=network.shapes,
+        policy_size=network.shapes.size,
+        init=init,
+        critic_loss=critic_loss,
+    )

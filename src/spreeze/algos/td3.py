@@ -1,0 +1,98 @@
+"""Twin delayed deterministic policy gradient. Fujimoto et al. 2018, arXiv 1802.09477.
+
+Deterministic actor with a target of its own, twin critics, smoothed target actions, an actor update
+after every second one of the critics. Each environment explores with a noise of its own size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+from spreeze.policy import Head
+from spreeze.spec import Floats
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from spreeze.networks import Arithmetic
+    from spreeze.spec import Batch, EnvSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3Config(OffPolicyConfig):
+    """Twin delayed deterministic policy gradient."""
+
+    policy_delay: int = 2
+    """Updates of the critic to one of the actor."""
+    noise: tuple[float, float] = (0.05, 0.5)
+    """Spread of the noise on actions, in the environment that explores least and in the one that does most."""
+    target_noise: float = 0.2
+    """Spread of the noise on target actions."""
+    target_noise_clip: float = 0.5
+    """Largest noise on a target action."""
+
+    def head(self, spec: EnvSpec) -> Head:
+        """The action itself."""
+        return "tanh"
+
+    def exploration(self, num_envs: int) -> Floats:
+        """Evenly from the smallest to the largest noise."""
+        return np.linspace(*self.noise, num_envs, dtype=np.float32)
+
+
+def build(config: TD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
+    """TD3 for one environment."""
+    import torch
+
+    from spreeze.networks import mlp_network
+
+    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    critics = mlp_network(
+        [spec.obs_size + spec.action_size, *config.widths(), 1],
+        arithmetic,
+        ensemble=2,
+        layer_norm=config.layer_norm,
+    )
+
+    def init(generator: Generator) -> tuple[Tensor, Tensor]:
+        return policy.init(generator), critics.init(generator)
+
+    def q_values(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        return critics(critic, obs, action).squeeze(-1)  # [2, B]
+
+    def critic_loss(
+        critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """Both critics against the smaller target at a noisy action of the target actor (Eq. 14)."""
+        limit = config.target_noise_clip
+        smoothing = (noise * config.target_noise).clamp(-limit, limit)
+        next_action = (torch.tanh(policy(actor, batch.next_obs)) + smoothing).clamp(-1, 1)
+        next_q = q_values(target, batch.next_obs, next_action).amin(0)
+        goal = (batch.reward + batch.discount * next_q).detach()  # [B]
+        q = q_values(critic, batch.obs, batch.action)
+        loss = 0.5 * (batch.weight * (q - goal).square()).mean(1).sum()
+        return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+
+    def actor_loss(
+        actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """The value of what the actor does, by the first critic."""
+        action = torch.tanh(policy(actor, batch.obs))
+        loss = -q_values(critic, batch.obs, action)[0].mean()
+        return loss, {"actor_loss": loss.detach()}
+
+    return Algorithm(
+        config=config,
+        spec=spec,
+        actor_shapes=policy.shapes,
+        critic_shapes=critics.shapes,
+        policy_size=policy.shapes.size,
+        init=init,
+        critic_loss=critic_loss,
+        actor_loss=actor_loss,
+        target_actor=True,
+    )

@@ -1,0 +1,104 @@
+"""Truncated quantile critics. Kuznetsov et al. 2020, arXiv 2005.04269.
+
+SAC whose critics give quantiles of the return. For the target all quantiles of all critics are sorted
+and the largest are left out: how many is how pessimistic it is, in finer steps than a minimum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from spreeze.networks import Arithmetic
+    from spreeze.spec import Batch, EnvSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TQCConfig(OffPolicyConfig):
+    """Truncated quantile critics."""
+
+    num_critics: int = 2
+    """Critics side by side."""
+    num_quantiles: int = 25
+    """Quantiles that each of them gives."""
+    drop_per_critic: int = 2
+    """Largest quantiles left out of the target, for each critic."""
+    init_alpha: float = 0.2
+    """Temperature at the start."""
+    target_entropy_per_action: float = -1.0
+    """Entropy that the temperature aims at, per action dimension."""
+
+
+def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
+    """TQC for one environment."""
+    import torch
+
+    from spreeze.networks import Shapes, mlp_network, tanh_gaussian
+
+    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    num = config.num_quantiles
+    critics = mlp_network(
+        [spec.obs_size + spec.action_size, *config.widths(), num],
+        arithmetic,
+        ensemble=config.num_critics,
+        layer_norm=config.layer_norm,
+    )
+    target_entropy = config.target_entropy_per_action * spec.action_size
+    kept = config.num_critics * (num - config.drop_per_critic)
+
+    def init(generator: Generator) -> tuple[Tensor, Tensor]:
+        log_alpha = torch.full((1,), math.log(config.init_alpha))
+        return torch.cat([policy.init(generator), log_alpha]), critics.init(generator)
+
+    def act(actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        network, log_alpha = torch.split(actor, [policy.shapes.size, 1])
+        action, log_prob = tanh_gaussian(policy(network, obs), noise)
+        return action, log_prob, log_alpha
+
+    def critic_loss(
+        critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """Eq. 10: every quantile against every one that is left of the target, by the Huber quantile loss."""
+        next_action, next_log_prob, log_alpha = act(actor, batch.next_obs, noise)
+        pooled = critics(target, batch.next_obs, next_action).transpose(0, 1).flatten(1)
+        next_z = pooled.sort(-1).values[:, :kept]
+        soft = next_z - (log_alpha.exp() * next_log_prob)[:, None]
+        goal = (batch.reward[:, None] + batch.discount[:, None] * soft).detach()  # [B, kept]
+        z = critics(critic, batch.obs, batch.action)  # [critics, B, num]
+        tau = (torch.arange(num, device=z.device) + 0.5) / num
+        error = goal[None, :, None, :] - z[..., None]  # [critics, B, num, kept]
+        huber = torch.where(error.abs() < 1, 0.5 * error.square(), error.abs() - 0.5)
+        weight = (tau[:, None] - (error < 0).float()).abs()
+        loss = (batch.weight * (weight * huber).mean((2, 3))).mean(1).sum()
+        return loss, {"critic_loss": loss.detach(), "q_mean": z.detach().mean()}
+
+    def actor_loss(
+        actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """As in SAC, with the mean of all quantiles as value; none is left out here."""
+        action, log_prob, log_alpha = act(actor, batch.obs, noise)
+        alpha = log_alpha.exp().detach()
+        loss = (alpha * log_prob - critics(critic, batch.obs, action).mean((0, 2))).mean()
+        temperature = -(log_alpha * (log_prob.detach() + target_entropy)).mean()
+        return loss + temperature, {
+            "actor_loss": loss.detach(),
+            "ent_coef": alpha.squeeze(0),
+            "entropy": -log_prob.detach().mean(),
+        }
+
+    return Algorithm(
+        config=config,
+        spec=spec,
+        actor_shapes=Shapes((*policy.shapes.items, ("log_alpha", (1,)))),
+        critic_shapes=critics.shapes,
+        policy_size=policy.shapes.size,
+        init=init,
+        critic_loss=critic_loss,
+        actor_loss=actor_loss,
+    )

@@ -1,0 +1,233 @@
+"""Every algorithm trains: to a known answer, repeatably, on from a checkpoint, and out into the world."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import cases
+import fakes
+import spreeze
+from spreeze.export import compare, export_onnx
+from spreeze.policy import Policy, PolicyForm
+from spreeze.rundir import RunDir
+
+every = pytest.mark.parametrize(("name", "kind"), cases.CASES)
+EXAMPLES = Path(__file__).parents[2] / "examples"
+KNOWN = {"Box": (fakes.ReachEnv, -0.01), "Discrete": (fakes.ChoiceEnv, 0.97)}
+
+
+def train(algo: str, kind: str, runs: str, **knobs: Any) -> Any:
+    """In one process, where a seed repeats: what is learned here does not depend on the machine."""
+    env, target = KNOWN[kind]
+    usual = {"algo.hidden": (32, 32), "algo.lr": 1e-3, "target": target, "steps": "20k", "seed": 0}
+    usual["evaluator.episodes"] = 30
+    return spreeze.train(env, algo=algo, runs=runs, serial=True, **{**usual, **knobs})
+
+
+def parameters(run: Any) -> dict[str, Any]:
+    return load_file(run.path / "checkpoints" / "last" / "train.safetensors")
+
+
+@every
+def test_a_known_answer_is_learned(name: str, kind: str, runs: str) -> None:
+    run = train(name, kind, runs)
+    assert run.summary["reason"] == "target"
+    assert run.summary["algo"] == name
+    policy = spreeze.load(run.path)
+    for obs, choice in ((-0.8, 0), (0.0, 1), (0.8, 2)):
+        action, _ = policy.predict(np.array([obs]), deterministic=True)
+        if kind == "Box":
+            assert action[0] == pytest.approx(obs / 2, abs=0.25)
+        else:
+            assert action == choice
+
+
+@every
+def test_a_seed_repeats_and_a_checkpoint_holds_all(name: str, kind: str, runs: str) -> None:
+    knobs = {"target": None, "steps": "2500", "algo.hidden": (8,)}
+    first, second = (train(name, kind, runs, name=n, **knobs) for n in ("a", "b"))
+    ours, theirs = parameters(first), parameters(second)
+    assert first.summary["updates"] > 0
+    assert ours["updates"] == first.summary["updates"]
+    assert all(np.array_equal(ours[key], theirs[key]) for key in ours)
+    env, _ = KNOWN[kind]
+    more = {"resume": "a", "runs": runs, "steps": "5500", "name": "c"}
+    resumed = spreeze.train(env, **more)
+    assert resumed.summary["updates"] > first.summary["updates"]
+    assert set(parameters(resumed)) == set(ours)
+    assert parameters(resumed)["updates"] == resumed.summary["updates"]
+
+
+def test_resuming_with_other_networks_is_refused(runs: str) -> None:
+    train("sac", "Box", runs, name="a", target=None, steps="1500")
+    for knobs, message in (
+        ({"algo.normalise_obs": True}, "--algo.normalise-obs True"),
+        ({"algo.hidden": (8,)}, r"--algo.hidden \[8\]"),
+    ):
+        with pytest.raises(spreeze.UsageError, match=message):
+            spreeze.train(fakes.ReachEnv, resume="a", runs=runs, **knobs)
+
+
+@pytest.fixture(scope="module")
+def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """CartPole-v1 by its preset, with processes; the tests below look at it."""
+    folder = tmp_path_factory.mktemp("user")
+    command = [sys.executable, "-m", "spreeze", "train", "CartPole-v1", "--target", "450"]
+    done = subprocess.run(
+        [*command, "--time", "90s", "--name", "c", "--learner.no-compile"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "reached its target" in done.stdout
+    assert "preset classic-control" in done.stderr
+    assert "none: off" in done.stderr
+    return folder / "runs" / "c"
+
+
+def test_choices_are_learned_by_processes_that_never_wait(cart_pole: Path) -> None:
+    config = RunDir(cart_pole).read("config")
+    assert config["config"]["algo"] == "ppo"
+    assert config["config"]["preset"] == "classic-control"
+    assert config["config"]["learner"]["ratio_bounds"][0] == 0
+    last = (cart_pole / "metrics" / "learner-0.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["train/clip_fraction"] < 0.9
+
+
+def test_a_policy_of_choices_acts_in_the_environment_without_torch(cart_pole: Path) -> None:
+    code = (
+        "import sys, gymnasium as gym, spreeze\n"
+        f"policy, env = spreeze.load({str(cart_pole)!r}), gym.make('CartPole-v1')\n"
+        "total, over, (obs, _) = 0, False, env.reset(seed=0)\n"
+        "while not over:\n"
+        "    action, _ = policy.predict(obs, deterministic=True)\n"
+        "    obs, reward, terminated, truncated, _ = env.step(action)\n"
+        "    total, over = total + reward, terminated or truncated\n"
+        "assert total > 200, total\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_lines_of_the_manual_need_no_spreeze(cart_pole: Path, tmp_path: Path) -> None:
+    """docs/algorithms.md shows how a policy is run without us; it must do what ours does."""
+    manual = (EXAMPLES.parent / "docs" / "algorithms.md").read_text()
+    (code,) = (
+        block.split("```")[0] for block in manual.split("```python\n") if "def act(" in block
+    )
+    code = code.replace("runs/my-run", str(cart_pole))
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    assert "spreeze" not in code
+    policy = spreeze.load(cart_pole)
+    for obs in np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32):
+        assert scope["act"](obs) == policy.predict(obs, deterministic=True)[0]
+    run = train("fastsac", "Box", str(tmp_path / "runs"), target=None, steps="2000")
+    scope = {}
+    exec(code.replace(str(cart_pole), str(run.path)), scope)
+    policy = spreeze.load(run.path)
+    for obs in np.random.default_rng(0).normal(size=(20, 1)).astype(np.float32):
+        expected, _ = policy.predict(obs, deterministic=True)
+        np.testing.assert_allclose(scope["act"](obs), expected, atol=1e-5)
+
+
+def test_eval_and_export_of_choices(cart_pole: Path) -> None:
+    folder = cart_pole.parent.parent
+    for arguments in (
+        ["eval", "c", "--episodes", "3", "--json", "eval.json"],
+        ["export", "c", "--onnx", "p.onnx"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "spreeze", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+    assert "Checked with onnxruntime" in done.stdout
+    assert json.loads((folder / "eval.json").read_text())["mean"] > 200
+    assert compare(spreeze.load(cart_pole), folder / "p.onnx") == 0
+
+
+WIDE = cases.BOX.__class__(
+    id="wide",
+    obs_shape=(2, 3),
+    action_shape=(2, 2),
+    action_low=(-1.0, -1.0, 0.0, -5.0),
+    action_high=(1.0, 2.0, 3.0, -4.0),
+)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("head", ["tanh_gaussian", "tanh", "gaussian", "categorical", "values"])
+def test_an_exported_graph_is_the_policy(
+    head: Any, normalised: bool, layer_norm: bool, tmp_path: Path
+) -> None:
+    spec = cases.DISCRETE if head in ("categorical", "values") else WIDE
+    form = PolicyForm(hidden=(16, 8), head=head, normalised=normalised, layer_norm=layer_norm)
+    policy = Policy(spec, form)
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
+    assert export_onnx(policy, tmp_path / "p.onnx") < 1e-5
+    policy.vector[:] = np.random.default_rng(1).normal(size=policy.vector.size)
+    assert compare(policy, tmp_path / "p.onnx") > 1e-2, "the check sees another policy"
+
+
+@pytest.mark.parametrize("example", ["custom_algorithm.py", "custom_network.py"])
+def test_an_algorithm_of_ones_own_is_named_by_its_file(
+    example: str, runs: str, tmp_path: Path
+) -> None:
+    """With processes: the learner's finds it too. To its end it is run by `make learning`."""
+    knobs = {"algo.hidden": (16, 16), "learner.compile": False, "learner.batch_size": 32}
+    run = spreeze.train(
+        "Pendulum-v1", algo=f"{EXAMPLES / example}:ENTRY", runs=runs, steps="4000", **knobs
+    )
+    assert run.summary["updates"] > 0
+    assert "-entry-" in run.path.name
+    assert spreeze.load(run.path).predict(np.zeros(3), deterministic=True)[0].shape == (1,)
+    with pytest.raises(spreeze.UsageError, match="code of yours"):
+        spreeze.train("Pendulum-v1", resume=run.path.name, runs=runs)
+    named = f"{EXAMPLES / example}:ENTRY"
+    steps = run.summary["env_steps"] + 2000
+    more = spreeze.train("Pendulum-v1", resume=run.path.name, runs=runs, algo=named, steps=steps)
+    assert more.summary["updates"] > run.summary["updates"]
+    assert len((EXAMPLES / "custom_algorithm.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("example", ["custom_algorithm.py", "custom_network.py"])
+def test_the_examples_reach_their_target(example: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / example)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=150,
+    )
+    assert done.stdout.startswith("target after")
+
+
+def test_discrete_vector_environments_train(runs: str) -> None:
+    def vector() -> Any:
+        return gym.make_vec("CartPole-v1", num_envs=4)
+
+    for algo in ("dqn", "ppo"):
+        run = spreeze.train(
+            vector, algo=algo, runs=runs, serial=True, steps="3000", **{"algo.hidden": (16,)}
+        )
+        assert run.summary["updates"] > 0
