@@ -38,6 +38,9 @@ KEPT_VIDEOS = 8
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one picture, or the wait for the next."""
     stay_aside()
+    while ctx.control.learner["first_update_s"] == 0:  # while a run starts, every core is needed
+        ctx.wait(POLL_S)
+        yield
     ctx.run.live.mkdir(exist_ok=True)
     try:
         if missing := needs_video_extra():
@@ -51,9 +54,6 @@ def run(ctx: Context) -> Iterator[None]:
         return
     studio = Studio(ctx, view)
     try:
-        while ctx.weights.version == 0:
-            ctx.wait(POLL_S)
-            yield
         studio.keep_first()
         while True:
             studio.show()
@@ -108,7 +108,7 @@ class Studio:
         self._next_s = max(self._next_s, ctx.now() - 1 / self._frames_hz) + 1 / self._frames_hz
 
     def keep_first(self) -> None:
-        """Keep the first policy for its film: while the run starts, every core is needed."""
+        """Keep the first policy for its film, which waits for the first evaluation."""
         self._fetch()
         if self.ctx.words["frames"] == 0:  # not one that was started again
             first = Policy(self.ctx.spec, self.policy.hidden, self.policy.vector.copy())
