@@ -32,17 +32,18 @@ class Companions:
         self.status: dict[str, str] = {}
         self._run_dir = run_dir
         self._socket: socket.socket | None = None
+        self._learner_cores = settled(config.learner.threads) if config.cores == "separate" else 0
         self._ending, self._end = os.pipe()
         if config.serial:
             return
         if config.dashboard:
-            self._open_page(config)
+            self._open_page()
         if config.track is not None:
-            payload = cloudpickle.dumps((run_dir.path, config.track))
+            payload = cloudpickle.dumps((run_dir.path, config.track, self._learner_cores))
             function = "spreeze.tracking:companion_main"
             self.all.append(Companion("tracker", function, payload, (self._ending,)))
 
-    def _open_page(self, config: Config) -> None:
+    def _open_page(self) -> None:
         if find_spec("starlette") is None or find_spec("uvicorn") is None:
             self.notes.append(f"no live page. {advice('dashboard')}")
             return
@@ -56,8 +57,8 @@ class Companions:
         write_secret(self._run_dir, token)
         self.status = {"url": f"http://127.0.0.1:{port}/"}
         self.page = f"http://127.0.0.1:{port}/?token={token}"
-        own = settled(config.learner.threads) if config.cores == "separate" else 0
-        payload = cloudpickle.dumps((self._run_dir.path, Access(port=port, token=token), own))
+        access = Access(port=port, token=token)
+        payload = cloudpickle.dumps((self._run_dir.path, access, self._learner_cores))
         function = "spreeze.dashboard.server:companion_main"
         fds = (self._ending, listening.fileno())
         self.all.append(Companion("dashboard", function, payload, fds))

@@ -197,7 +197,7 @@ class Supervisor:
                 rounds.close()  # type: ignore[attr-defined]
             summary = self._finish(state if failure is None else "failed", reason)
             if processes:
-                self._part(processes)
+                self._part(processes, hurry=failure is not None)
             self.companions.close()
         if failure is not None:
             raise RunFailed(failure)
@@ -357,10 +357,10 @@ class Supervisor:
         self.arena.close()
         return summary
 
-    def _part(self, processes: Processes) -> None:
+    def _part(self, processes: Processes, hurry: bool) -> None:
         """Let those who look on see the end; kill who stays too long."""
         children = [self.children[job.name] for job in self.onlookers if job.name in self.children]
-        hurry = self.interrupts.signal == signal.SIGINT
+        hurry = hurry or self.interrupts.signal == signal.SIGINT
         began = time.monotonic()
         while any(child.exit_code is None for child in children) and processes.failure is None:
             for child in children:

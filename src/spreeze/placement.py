@@ -62,6 +62,13 @@ def keep_to_cores(learner: bool, num_learner_cores: int) -> None:
         os.sched_setaffinity(0, own if learner else others)
 
 
+def stay_aside(num_learner_cores: int = 0) -> None:
+    """Take only what others leave: the lowest priority, and none of the cores that the learner has alone."""
+    if num_learner_cores:
+        keep_to_cores(False, num_learner_cores)
+    os.nice(19)
+
+
 def other_cores() -> list[int]:
     """Cores that the learner leaves to others; all of this process if it has none of its own."""
     return _OTHER_CORES or sorted(os.sched_getaffinity(0))

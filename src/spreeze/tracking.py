@@ -13,17 +13,17 @@ import cloudpickle
 import setproctitle
 
 from spreeze.metrics import Follower
+from spreeze.placement import stay_aside
 from spreeze.rundir import RunDir
 
-NICENESS = 19
 LOOK_EVERY_S = 2.0
 PROJECT = "spreeze"
 
 
 def companion_main(payload: bytes, _report_fd: int, ending_fd: int) -> int:
     """Send what is new until the supervisor closes its end of the pipe, then the rest."""
-    run_path, kind = cloudpickle.loads(payload)
-    os.nice(NICENESS)
+    run_path, kind, learner_cores = cloudpickle.loads(payload)
+    stay_aside(learner_cores)
     setproctitle.setproctitle(f"spreeze tracker {run_path.name}")
     tracker = Tracker(run_path, kind)
     while not select.select([ending_fd], [], [], LOOK_EVERY_S)[0]:

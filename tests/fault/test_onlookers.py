@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 import fakes
-import spreeze
-from spreeze.rundir import RunDir
+from spreeze import launch
+from spreeze.config import config_with, default_config
+from spreeze.progress import Snapshot
 from user_runs import all_gone, learning, read, training, wait_for
 
 
@@ -72,21 +73,33 @@ def test_killed_onlookers_come_back_and_the_token_stays_secret(tmp_path: Path) -
     assert all_gone(pids | {str(child.pid): child.pid for child in family})
 
 
-def test_an_environment_that_cannot_be_drawn_is_trained_and_the_reason_said(runs: str) -> None:
-    run = spreeze.train(fakes.ReachEnv, runs=runs, time="6s", **{"visualizer.draw": "on"})
-    assert run.summary["restarts"] == 0
-    assert "does not take render_mode" in RunDir(run.path).read("status")["visualizer"]["problem"]
-    assert "no pictures" in (run.path / "logs" / "visualizer-0.log").read_text()
+def test_an_environment_that_cannot_be_drawn_is_trained_and_the_reason_said(tmp_path: Path) -> None:
+    with training(tmp_path, "fakes:ReachEnv") as process:
+        view = wait_for(lambda: read(tmp_path, "status")["visualizer"])
+        assert "does not take render_mode" in view["problem"]
+        wait_for(lambda: "visualizer-0" not in read(tmp_path, "status")["pids"])
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    assert read(tmp_path, "summary")["restarts"] == 0, "there is nothing to start again for"
+    log = tmp_path / "runs" / "r" / "logs" / "visualizer-0.log"
+    assert "no pictures" in log.read_text()
 
 
 def test_a_visualizer_that_breaks_again_and_again_is_given_up(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spreeze import launch
-
     monkeypatch.setattr(launch, "RESTART_DELAYS_S", (0.0,))
-    run = spreeze.train(fakes.breaks_when_drawn, runs=runs, time="8s", **{"visualizer.draw": "on"})
-    assert run.summary["state"] == "finished"
+    given_up: list[str] = []
+
+    def show(snap: Snapshot, *_: Any) -> None:
+        found = [text for text in snap.warnings if "visualizer-0 was given up" in text]
+        if found and not given_up:
+            given_up.extend(found)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    knobs = {"runs": runs, "time": "60s", "dashboard": False, "visualizer.draw": "on"}
+    config = config_with(default_config(env="fakes"), knobs)
+    run = launch.launch(config, fakes.breaks_when_drawn, show)
+    assert "visualizer-0.log" in given_up[0]
+    assert run.summary["state"] == "interrupted"
     assert run.summary["updates"] > 0
-    warnings = RunDir(run.path).read("status")["warnings"]
-    assert any("visualizer-0 was given up" in text for text in warnings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from spreeze.dashboard.access import Access
 from spreeze.dashboard.app import Page
-from spreeze.placement import keep_to_cores
+from spreeze.placement import stay_aside
 
-NICENESS = 19
 MAX_CONNECTIONS = 160
 REQUEST_LIMIT_S = 10.0
 """A request must be there this long after its connection, whole."""
@@ -109,11 +107,9 @@ def serve(page: Page, access: Access, listening: socket.socket) -> None:
 
 def companion_main(payload: bytes, _report_fd: int, ending_fd: int, socket_fd: int) -> int:
     """The page of a run, as a process beside it; ends when the supervisor closes its end of the pipe."""
-    run_path, access, learner_threads = cloudpickle.loads(payload)
+    run_path, access, learner_cores = cloudpickle.loads(payload)
     setproctitle.setproctitle(f"spreeze dashboard {run_path.name}")
-    if learner_threads:
-        keep_to_cores(False, learner_threads)
-    os.nice(NICENESS)
+    stay_aside(learner_cores)
     asyncio.run(_beside_a_run(run_path, access, ending_fd, socket.socket(fileno=socket_fd)))
     return 0
 

@@ -6,7 +6,6 @@ Owns: one environment that draws. Training does not know of it: it takes what th
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -18,11 +17,11 @@ from spreeze.config import settled
 from spreeze.envs.targets import reference
 from spreeze.envs.views import Frame, NoPicture, View, needs_video_extra, view_without_display
 from spreeze.film import Film, captioned, jpeg
+from spreeze.placement import stay_aside
 from spreeze.policy import Policy, load_policy
 from spreeze.roles.base import Context
 from spreeze.wires.weights import Stamp
 
-NICENESS = 19
 POLL_S = 0.1
 VIDEO_HZ = 20.0
 FILM_LIMIT_S, LEAST_FRAMES = 10.0, 10
@@ -38,7 +37,10 @@ KEPT_VIDEOS = 8
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one picture, or the wait for the next."""
-    os.nice(NICENESS)
+    stay_aside()
+    while ctx.control.learner["first_update_s"] == 0:  # while a run starts, every core is needed
+        ctx.wait(POLL_S)
+        yield
     ctx.run.live.mkdir(exist_ok=True)
     try:
         if missing := needs_video_extra():
@@ -52,9 +54,6 @@ def run(ctx: Context) -> Iterator[None]:
         return
     studio = Studio(ctx, view)
     try:
-        while ctx.weights.version == 0:
-            ctx.wait(POLL_S)
-            yield
         studio.keep_first()
         while True:
             studio.show()
@@ -109,7 +108,7 @@ class Studio:
         self._next_s = max(self._next_s, ctx.now() - 1 / self._frames_hz) + 1 / self._frames_hz
 
     def keep_first(self) -> None:
-        """Keep the first policy for its film: while the run starts, every core is needed."""
+        """Keep the first policy for its film, which waits for the first evaluation."""
         self._fetch()
         if self.ctx.words["frames"] == 0:  # not one that was started again
             first = Policy(self.ctx.spec, self.policy.form, self.policy.vector.copy())

@@ -2,8 +2,9 @@
 import { at, clock, el, fill, say, short } from "/static/words.js";
 
 const COLUMNS = [
-  ["name", "run"], ["state", "state"], ["env", "task"], ["algo", "algorithm"], ["best_return", "best return", (v) => short(v, 4)],
-  ["final_return", "last return", (v) => short(v, 4)], ["env_steps", "env steps", short], ["wall_s", "time", clock],
+  ["name", "run"], ["state", "state"], ["best_return", "best return", (v) => short(v, 4)],
+  ["final_return", "last return", (v) => short(v, 4)], ["env", "task"], ["algo", "algorithm"],
+  ["env_steps", "env steps", short], ["wall_s", "time", clock],
   ["sample_hz", "steps/s", short], ["update_hz", "updates/s", short], ["began", "started", when],
 ];
 const MAX_CURVES = 24, MAX_COMPARED = 6;
@@ -111,7 +112,7 @@ export class RunList {
     const shown = this.checked.size && ids.length > 1 ? ids : [];
     fill(at("comparison"), [shown, shown.map((id) => this.row(id))], () => {
       if (!shown.length) return [];
-      const rows = COLUMNS.slice(4, 10).map(([key, title, format]) => [title, ...shown.map((id) => format(this.row(id)[key]))]);
+      const rows = COLUMNS.filter(([key, , format]) => format && key !== "began").map(([key, title, format]) => [title, ...shown.map((id) => format(this.row(id)[key]))]);
       const knobs = shown.map((id) => flat(this.abouts.get(id).config ?? {}));
       const differ = [...new Set(knobs.flatMap((k) => Object.keys(k)))].filter((name) => name !== "name" && new Set(knobs.map((k) => k[name])).size > 1);
       const line = (kind) => ([title, ...values]) => el("tr", {}, el("td", { class: "dim" }, kind === "knob" ? el("code", {}, title) : title),
