@@ -61,12 +61,17 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     "classic-control": Preset(
-        envs=("CartPole-v1", "CartPole-v0", "Acrobot-v1"),
+        envs=("CartPole-v*",),
         why="PPO needs the fewest updates here",
         algos={
             "ppo": {"algo.hidden": SMALL, "algo.lr": 1e-3},
             "dqn": {"algo.hidden": SMALL, "algo.lr": 1e-3},
         },
+    ),
+    "acrobot": Preset(
+        envs=("Acrobot-v*",),
+        why="first successes are rare: Q-learning does not forget them",
+        algos={"dqn": {"algo.hidden": SMALL, "algo.lr": 1e-3}},
     ),
     # Box2D
     "lunar-lander": Preset(

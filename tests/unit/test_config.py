@@ -120,6 +120,10 @@ def test_a_stored_config_cannot_name_code() -> None:
             {"replay.placement": "pinned", "device": "cpu"},
             ["--replay.placement pinned", "use host"],
         ),
+        (
+            {"algo.priority": 0.6, "device": "cuda", "replay.placement": "host"},
+            ["--algo.priority", "gpu or pinned"],
+        ),
         ({"algo.gamma": 1.5}, ["--algo.gamma 1.5"]),
         ({"algo.gamma": float("nan")}, ["--algo.gamma nan"]),
         ({"algo.hidden": ()}, ["--algo.hidden"]),
