@@ -60,7 +60,7 @@ PRESETS: dict[str, Preset] = {
             "ddpg": {"algo.hidden": SMALL, "algo.lr": 1e-3, "algo.tau": 0.02},
         },
     ),
-    "classic-control": Preset(
+    "cart-pole": Preset(
         envs=("CartPole-v*",),
         why="PPO needs the fewest updates here",
         algos={
