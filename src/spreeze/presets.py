@@ -76,8 +76,8 @@ PRESETS: dict[str, Preset] = {
     # Box2D
     "lunar-lander": Preset(
         envs=("LunarLander-v*", "LunarLanderContinuous-v*"),
-        why="PPO needs the fewest updates here",
-        algos={"ppo": {"algo.hidden": SMALL, "algo.lr": 1e-3}},
+        why="PPO needs the fewest updates here, with wide networks fewer still",
+        algos={"ppo": {"algo.hidden": WIDE, "algo.lr": 1e-3}},
     ),
     "bipedal-walker": Preset(
         envs=("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),
