@@ -144,6 +144,14 @@ def _check_sizes(config: Config) -> list[str]:
             f"--algo.drop-per-critic {config.hyper.drop_per_critic}: must be less than "
             f"--algo.num-quantiles {config.hyper.num_quantiles}, or nothing is left."
         )
+    if (
+        config.hyper.priorities()[0] > 0
+        and config.device.startswith("cuda")
+        and config.replay.placement == "host"
+    ):
+        problems.append(
+            "--algo.priority needs a replay that the GPU can read: --replay.placement gpu or pinned."
+        )
     bounds = config.learner.ratio_bounds
     if bounds != "auto" and not (0 <= bounds[0] <= bounds[1] <= 1e6 and bounds[1] > 0):
         problems.append(

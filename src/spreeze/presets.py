@@ -60,19 +60,24 @@ PRESETS: dict[str, Preset] = {
             "ddpg": {"algo.hidden": SMALL, "algo.lr": 1e-3, "algo.tau": 0.02},
         },
     ),
-    "classic-control": Preset(
-        envs=("CartPole-v1", "CartPole-v0", "Acrobot-v1"),
+    "cart-pole": Preset(
+        envs=("CartPole-v*",),
         why="PPO needs the fewest updates here",
         algos={
             "ppo": {"algo.hidden": SMALL, "algo.lr": 1e-3},
             "dqn": {"algo.hidden": SMALL, "algo.lr": 1e-3},
         },
     ),
+    "acrobot": Preset(
+        envs=("Acrobot-v*",),
+        why="first successes are rare: Q-learning does not forget them",
+        algos={"dqn": {"algo.hidden": SMALL, "algo.lr": 1e-3}},
+    ),
     # Box2D
     "lunar-lander": Preset(
         envs=("LunarLander-v*", "LunarLanderContinuous-v*"),
-        why="PPO needs the fewest updates here",
-        algos={"ppo": {"algo.hidden": SMALL, "algo.lr": 1e-3}},
+        why="PPO needs the fewest updates here, with wide networks fewer still",
+        algos={"ppo": {"algo.hidden": WIDE, "algo.lr": 1e-3}},
     ),
     "bipedal-walker": Preset(
         envs=("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),

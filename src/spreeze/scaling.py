@@ -10,12 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spreeze.spec import CLIP, Batch
+from spreeze.spec import CLIP, LARGEST_RETURN, Batch
 
 MEMORY = 1e6
 """Rows after which old ones begin to fade: later a slow drift is better than none."""
-LARGEST = 5.0
-"""Size that scaled returns should not exceed: a categorical critic has its atoms up to there."""
 SMALLEST_SPREAD = 1e-3
 
 
@@ -61,7 +59,7 @@ def scaled(stats: Tensor, batch: Batch, obs: bool, reward: bool) -> Batch:
         )
     if reward:
         _, _, _, _, var, largest = _split(stats)
-        spread = torch.maximum(var.sqrt(), largest / LARGEST).clamp(min=SMALLEST_SPREAD)
+        spread = torch.maximum(var.sqrt(), largest / LARGEST_RETURN).clamp(min=SMALLEST_SPREAD)
         batch = batch._replace(reward=batch.reward / spread)
     return batch
 

@@ -30,6 +30,8 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian policy's log standard deviation, in training and in deployment alike."""
+LARGEST_RETURN = 5.0
+"""Size that scaled returns should not exceed: categorical critics have their atoms up to there."""
 CLIP = 10.0
 """Standard deviations to which normalised observations are cut, in training and in deployment alike."""
 

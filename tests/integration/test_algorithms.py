@@ -92,7 +92,7 @@ def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     assert "reached its target" in done.stdout
-    assert "preset classic-control" in done.stderr
+    assert "preset cart-pole" in done.stderr
     assert "none: off" in done.stderr
     return folder / "runs" / "c"
 
@@ -100,7 +100,7 @@ def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_choices_are_learned_by_processes_that_never_wait(cart_pole: Path) -> None:
     config = RunDir(cart_pole).read("config")
     assert config["config"]["algo"] == "ppo"
-    assert config["config"]["preset"] == "classic-control"
+    assert config["config"]["preset"] == "cart-pole"
     assert config["config"]["learner"]["ratio_bounds"][0] == 0
     last = (cart_pole / "metrics" / "learner-0.jsonl").read_text().splitlines()[-1]
     assert json.loads(last)["train/clip_fraction"] < 0.9

@@ -29,10 +29,13 @@ WAYS = [("cpu", "float32"), ("cpu", "bf16")]
 if torch.cuda.is_available():
     WAYS += [("cuda", "float32"), ("cuda", "tf32"), ("cuda", "bf16")]
 # Compilation takes half a minute each: here those that differ most, `make learning` has the others.
-OFTEN = {("sac", "Box"), ("fastsac", "Box"), ("ppo", "Discrete")}
+OFTEN = {
+    *(("sac", "Box", *way) for way in WAYS),
+    *(("fastsac", "Box", "cpu", "float32"), ("ppo", "Discrete", "cpu", "float32")),
+}
 CASES = [
     case if case in OFTEN else pytest.param(*case, marks=pytest.mark.learning)
-    for case in cases.CASES
+    for case in [(*case, *way) for case in cases.CASES for way in WAYS]
 ]
 TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bf16": 2e-2}
 
@@ -80,8 +83,7 @@ def compiled(made: Recipe, log: Path) -> Any:
     return compilation.step
 
 
-@pytest.mark.parametrize(("device", "precision"), WAYS)
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.parametrize(("name", "kind", "device", "precision"), CASES)
 def test_many_compiled_updates_equal_the_plain_ones(
     name: str, kind: str, device: str, precision: str, tmp_path: Path
 ) -> None:

@@ -17,6 +17,27 @@ def test_pendulum_is_solved_within_half_a_minute(runs: str, seed: int) -> None:
     assert run.summary["time_to_target_s"] < 30
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_cart_pole_is_solved_within_half_a_minute(runs: str, seed: int) -> None:
+    run = spreeze.train("CartPole-v1", runs=runs, seed=seed, time="60s", target=475)
+    print(run.summary["time_to_target_s"])
+    assert run.summary["time_to_target_s"] is not None
+    assert run.summary["time_to_target_s"] < 30
+
+
+def test_lunar_lander_lands_within_five_minutes(runs: str) -> None:
+    run = spreeze.train("LunarLanderContinuous-v3", runs=runs, time="5m", target=200)
+    print(run.summary["time_to_target_s"])
+    assert run.summary["reason"] == "target"
+
+
+@pytest.mark.parametrize("algo", ["td3", "ddpg", "fastsac", "fasttd3", "tqc", "ppo"])
+def test_every_algorithm_solves_pendulum(runs: str, algo: str) -> None:
+    run = spreeze.train("Pendulum-v1", algo=algo, runs=runs, time="3m", target=-200)
+    print(run.summary["time_to_target_s"])
+    assert run.summary["reason"] == "target"
+
+
 def test_half_cheetah_runs_within_ten_minutes(runs: str) -> None:
     run = spreeze.train("HalfCheetah-v5", runs=runs, time="10m", target=3000)
     print(run.summary["time_to_target_s"])

@@ -51,8 +51,8 @@ def test_every_preset_is_valid_for_each_of_its_algorithms(name: str, algo: str) 
 
 def test_an_environment_brings_its_preset_and_its_algorithm() -> None:
     config = default_config(env="CartPole-v1")
-    assert (config.preset, config.algo) == ("classic-control", "ppo")
-    assert default_config("dqn", "CartPole-v1").preset == "classic-control"
+    assert (config.preset, config.algo) == ("cart-pole", "ppo")
+    assert default_config("dqn", "CartPole-v1").preset == "cart-pole"
     off = default_config(env="CartPole-v1", preset="none")
     assert (off.preset, off.algo, off.hyper) == ("none", "auto", OffPolicyConfig())
     other = default_config("tqc", "HalfCheetah-v5")
@@ -119,6 +119,10 @@ def test_a_stored_config_cannot_name_code() -> None:
         (
             {"replay.placement": "pinned", "device": "cpu"},
             ["--replay.placement pinned", "use host"],
+        ),
+        (
+            {"algo.priority": 0.6, "device": "cuda", "replay.placement": "host"},
+            ["--algo.priority", "gpu or pinned"],
         ),
         ({"algo.gamma": 1.5}, ["--algo.gamma 1.5"]),
         ({"algo.gamma": float("nan")}, ["--algo.gamma nan"]),

@@ -25,7 +25,7 @@ CONFIG = SACConfig(hidden=(16, 16))
 def test_an_update_equals_plain_modules_and_optimisers(name: str) -> None:
     """Written anew with modules and torch.optim, for the algorithms whose losses are few lines so."""
     (kind,) = ALGORITHMS[name].actions
-    algorithm = cases.built(name, kind, hidden=(16, 16))
+    algorithm = cases.built(name, kind, hidden=(16, 16), normalise_reward=False)
     state = init_state(algorithm, 0, CPU)
     plain = PLAIN[name](algorithm, state, (1e-2, 0.05))
     rates = (torch.tensor(1e-2), torch.tensor(0.05))

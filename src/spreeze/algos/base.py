@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from spreeze.policy import Head, PolicyForm
 from spreeze.spec import Floats, RowForm
 
@@ -118,6 +120,22 @@ class OffPolicyConfig(AlgoConfig):
     def priorities(self) -> tuple[float, float]:
         """The knobs of that name."""
         return self.priority, self.priority_correction
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeterministicConfig(OffPolicyConfig):
+    """Knobs of algorithms whose policy is one action, to which samplers add noise."""
+
+    noise: tuple[float, float] = (0.05, 0.5)
+    """Spread of the noise on actions, in the environment that explores least and in the one that does most."""
+
+    def head(self, spec: EnvSpec) -> Head:
+        """The action itself."""
+        return "tanh"
+
+    def exploration(self, num_envs: int) -> Floats:
+        """Evenly from the smallest to the largest noise."""
+        return np.linspace(*self.noise, num_envs, dtype=np.float32)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
-from spreeze.policy import Head
-from spreeze.spec import Floats
+from spreeze.algos.base import Algorithm, DeterministicConfig, Metrics
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -23,19 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig(OffPolicyConfig):
+class DDPGConfig(DeterministicConfig):
     """Deep deterministic policy gradient."""
-
-    noise: tuple[float, float] = (0.05, 0.5)
-    """Spread of the noise on actions, in the environment that explores least and in the one that does most."""
-
-    def head(self, spec: EnvSpec) -> Head:
-        """The action itself."""
-        return "tanh"
-
-    def exploration(self, num_envs: int) -> Floats:
-        """Evenly from the smallest to the largest noise."""
-        return np.linspace(*self.noise, num_envs, dtype=np.float32)
 
 
 def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:

@@ -10,11 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
-from spreeze.policy import Head
-from spreeze.spec import Floats
+from spreeze.algos.base import Algorithm, DeterministicConfig, Metrics
+from spreeze.spec import LARGEST_RETURN
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -22,12 +19,9 @@ if TYPE_CHECKING:
     from spreeze.networks import Arithmetic
     from spreeze.spec import Batch, EnvSpec
 
-LARGEST_RETURN = 5.0
-"""Where the atoms end; `scaling` divides rewards so that returns stay within."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class FastTD3Config(OffPolicyConfig):
+class FastTD3Config(DeterministicConfig):
     """TD3 with categorical critics, normalised."""
 
     lr: float = 3e-4
@@ -51,68 +45,47 @@ class FastTD3Config(OffPolicyConfig):
     target_noise_clip: float = 0.5
     """Largest noise on a target action."""
 
-    def head(self, spec: EnvSpec) -> Head:
-        """The action itself."""
-        return "tanh"
-
-    def exploration(self, num_envs: int) -> Floats:
-        """Evenly from the smallest to the largest noise."""
-        return np.linspace(*self.noise, num_envs, dtype=np.float32)
-
 
 def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
     """FastTD3 for one environment."""
     import torch
 
-    from spreeze.networks import atoms, mlp_network, project
+    from spreeze.networks import CategoricalCritics, mlp_network
 
     policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
-    critics = mlp_network(
+    network = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), config.num_atoms],
         arithmetic,
         ensemble=2,
         layer_norm=config.layer_norm,
     )
+    critics = CategoricalCritics(network, config.num_atoms, LARGEST_RETURN)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
-        return policy.init(generator), critics.init(generator)
-
-    def support(like: Tensor) -> Tensor:
-        return atoms(config.num_atoms, LARGEST_RETURN, like)
+        return policy.init(generator), network.init(generator)
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Cross entropy with the distribution of the critic that expects less, at a noisy next action."""
-        z, limit = support(critic), config.target_noise_clip
+        """Towards the return of a noisy action of the actor."""
+        limit = config.target_noise_clip
         smoothing = (noise * config.target_noise).clamp(-limit, limit)
         next_action = (torch.tanh(policy(actor, batch.next_obs)) + smoothing).clamp(-1, 1)
-        probs = critics(target, batch.next_obs, next_action).softmax(-1)  # [2, B, atoms]
-        first, second = (probs * z).sum(-1)
-        smaller = torch.where((first < second)[:, None], probs[0], probs[1])
-        goal = project(smaller, batch.reward[:, None] + batch.discount[:, None] * z, z).detach()
-        log_probs = critics(critic, batch.obs, batch.action).log_softmax(-1)
-        loss = -(batch.weight * (goal * log_probs).sum(-1)).mean(1).sum()
-        return loss, {
-            "critic_loss": loss.detach(),
-            "q_mean": (goal * z).sum(-1).mean(),
-            "edge_mass": (goal[:, 0] + goal[:, -1]).mean(),  # much of it: returns beyond the atoms
-        }
+        return critics.loss(critic, target, batch, next_action, torch.zeros_like(batch.reward))
 
     def actor_loss(
         actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
         """What the actor does is worth, by the critic that expects less."""
         action = torch.tanh(policy(actor, batch.obs))
-        q = (critics(critic, batch.obs, action).softmax(-1) * support(critic)).sum(-1)
-        loss = -q.amin(0).mean()
+        loss = -critics.values(critic, batch.obs, action).amin(0).mean()
         return loss, {"actor_loss": loss.detach()}
 
     return Algorithm(
         config=config,
         spec=spec,
         actor_shapes=policy.shapes,
-        critic_shapes=critics.shapes,
+        critic_shapes=network.shapes,
         policy_size=policy.shapes.size,
         init=init,
         critic_loss=critic_loss,

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from spreeze.spec import Batch, EnvSpec
 
 
+SMALLEST_ADVANTAGE = 0.05
+"""Spread below which advantages of scaled rewards are noise, not to be blown up to the usual size: before
+the first success of a task that is all punishment they would drive the policy anywhere."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(AlgoConfig):
     """Asynchronous proximal policy optimisation."""
@@ -42,7 +47,7 @@ class PPOConfig(AlgoConfig):
     """How far advantages look beyond the next value."""
     clip: float = 0.2
     """How far one update may move the probability of an action."""
-    entropy: float = 0.0
+    entropy: float = 0.01
     """Weight of the entropy in the policy's loss."""
 
     def head(self, spec: EnvSpec) -> Head:
@@ -68,8 +73,9 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     value = mlp_network(
         [spec.obs_size, *config.widths(), 1], arithmetic, layer_norm=config.layer_norm
     )
-    spread = () if spec.discrete else (("log_std", (spec.action_size,)),)
-    actor_shapes = Shapes((*policy.shapes.items, *spread))
+    log_std_shape = () if spec.discrete else (("log_std", (spec.action_size,)),)
+    actor_shapes = Shapes((*policy.shapes.items, *log_std_shape))
+    smallest_spread = SMALLEST_ADVANTAGE if config.normalise_reward else 1e-6
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         network = policy.init(generator)
@@ -123,7 +129,8 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         now, entropy = log_prob(actor, batch)
         ratio = (now - batch.log_prob).exp()
         advantage, _ = advantages(critic, ratio.detach(), batch)
-        advantage = ((advantage - advantage.mean()) / (advantage.std() + 1e-6)).detach()
+        spread = advantage.std().clamp(min=smallest_spread)
+        advantage = ((advantage - advantage.mean()) / spread).detach()
         clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
         surrogate = torch.minimum(ratio * advantage, clipped * advantage).mean()
         loss = -surrogate - config.entropy * entropy.mean()

@@ -1,12 +1,10 @@
 """Soft actor-critic with a learned temperature. Haarnoja et al. 2018, arXiv 1812.05905.
 
-Tanh-Gaussian actor, twin critics, and the temperature as one more number at the end of the actor
-vector: it is trained by the actor's loss and travels with the actor.
+Twin critics, and a tanh-Gaussian actor whose temperature is one more number at the end of its vector.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,13 +35,11 @@ def build(
 ) -> Algorithm:
     """SAC for one environment; with critics of your own, (flat, obs, action) -> [2, B, 1], if given.
 
-    Torch is imported here, so that the knobs above cost no second.
+    Networks, and with them torch, are imported here, so that the knobs above cost no second.
     """
-    import torch
+    from spreeze.networks import SoftActor, mlp_network
 
-    from spreeze.networks import Shapes, mlp_network, tanh_gaussian
-
-    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    act = SoftActor(config.policy_form(spec).sizes(spec), arithmetic, config.init_alpha)
     critics = critic_network or mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), 1],
         arithmetic,
@@ -53,14 +49,7 @@ def build(
     target_entropy = config.target_entropy_per_action * spec.action_size
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
-        log_alpha = torch.full((1,), math.log(config.init_alpha))
-        actor = torch.cat([policy.init(generator), log_alpha])
-        return actor, critics.init(generator)
-
-    def act(actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        network, log_alpha = torch.split(actor, [policy.shapes.size, 1])
-        action, log_prob = tanh_gaussian(policy(network, obs), noise)
-        return action, log_prob, log_alpha
+        return act.init(generator), critics.init(generator)
 
     def q_values(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         return critics(critic, obs, action).squeeze(-1)  # [2, B]
@@ -80,24 +69,17 @@ def build(
     def actor_loss(
         actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Eq. 9 for the policy, Eq. 18 for the temperature; neither leaks into the other."""
+        """Eq. 9 and 18, with the smaller value."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
-        alpha = log_alpha.exp().detach()
-        loss = (alpha * log_prob - q_values(critic, batch.obs, action).amin(0)).mean()
-        temperature = -(log_alpha * (log_prob.detach() + target_entropy)).mean()
-        entropy = -log_prob.detach().mean()
-        return loss + temperature, {
-            "actor_loss": loss.detach(),
-            "ent_coef": alpha.squeeze(0),
-            "entropy": entropy,
-        }
+        q = q_values(critic, batch.obs, action).amin(0)
+        return act.loss(q, log_prob, log_alpha, target_entropy)
 
     return Algorithm(
         config=config,
         spec=spec,
-        actor_shapes=Shapes((*policy.shapes.items, ("log_alpha", (1,)))),
+        actor_shapes=act.shapes,
         critic_shapes=critics.shapes,
-        policy_size=policy.shapes.size,
+        policy_size=act.policy_size,
         init=init,
         critic_loss=critic_loss,
         actor_loss=actor_loss,

@@ -9,11 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
-from spreeze.policy import Head
-from spreeze.spec import Floats
+from spreeze.algos.base import Algorithm, DeterministicConfig, Metrics
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -23,25 +19,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TD3Config(OffPolicyConfig):
+class TD3Config(DeterministicConfig):
     """Twin delayed deterministic policy gradient."""
 
     policy_delay: int = 2
     """Updates of the critic to one of the actor."""
-    noise: tuple[float, float] = (0.05, 0.5)
-    """Spread of the noise on actions, in the environment that explores least and in the one that does most."""
     target_noise: float = 0.2
     """Spread of the noise on target actions."""
     target_noise_clip: float = 0.5
     """Largest noise on a target action."""
-
-    def head(self, spec: EnvSpec) -> Head:
-        """The action itself."""
-        return "tanh"
-
-    def exploration(self, num_envs: int) -> Floats:
-        """Evenly from the smallest to the largest noise."""
-        return np.linspace(*self.noise, num_envs, dtype=np.float32)
 
 
 def build(config: TD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:

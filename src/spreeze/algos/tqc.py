@@ -6,7 +6,6 @@ and the largest are left out: how many is how pessimistic it is, in finer steps 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,9 +38,9 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     """TQC for one environment."""
     import torch
 
-    from spreeze.networks import Shapes, mlp_network, tanh_gaussian
+    from spreeze.networks import SoftActor, mlp_network
 
-    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    act = SoftActor(config.policy_form(spec).sizes(spec), arithmetic, config.init_alpha)
     num = config.num_quantiles
     critics = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), num],
@@ -53,13 +52,7 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     kept = config.num_critics * (num - config.drop_per_critic)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
-        log_alpha = torch.full((1,), math.log(config.init_alpha))
-        return torch.cat([policy.init(generator), log_alpha]), critics.init(generator)
-
-    def act(actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        network, log_alpha = torch.split(actor, [policy.shapes.size, 1])
-        action, log_prob = tanh_gaussian(policy(network, obs), noise)
-        return action, log_prob, log_alpha
+        return act.init(generator), critics.init(generator)
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
@@ -83,21 +76,15 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     ) -> tuple[Tensor, Metrics]:
         """As in SAC, with the mean of all quantiles as value; none is left out here."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
-        alpha = log_alpha.exp().detach()
-        loss = (alpha * log_prob - critics(critic, batch.obs, action).mean((0, 2))).mean()
-        temperature = -(log_alpha * (log_prob.detach() + target_entropy)).mean()
-        return loss + temperature, {
-            "actor_loss": loss.detach(),
-            "ent_coef": alpha.squeeze(0),
-            "entropy": -log_prob.detach().mean(),
-        }
+        q = critics(critic, batch.obs, action).mean((0, 2))
+        return act.loss(q, log_prob, log_alpha, target_entropy)
 
     return Algorithm(
         config=config,
         spec=spec,
-        actor_shapes=Shapes((*policy.shapes.items, ("log_alpha", (1,)))),
+        actor_shapes=act.shapes,
         critic_shapes=critics.shapes,
-        policy_size=policy.shapes.size,
+        policy_size=act.policy_size,
         init=init,
         critic_loss=critic_loss,
         actor_loss=actor_loss,

@@ -119,13 +119,15 @@ def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple
     """Replay and fresh networks; the replay where there is room for it, if not where it should be."""
     capacity, wanted = settled(ctx.config.replay.capacity), settled(ctx.config.replay.placement)
     ctx.words["out_of_memory"] = 0
+    prioritised = ctx.config.hyper.priorities()[0] > 0
+    # Priorities are the device's business: it must be able to read the rows.
+    last = "pinned" if prioritised and device.type == "cuda" else PLACEMENTS[-1]
     for placement in PLACEMENTS[PLACEMENTS.index(wanted) :]:
         try:
-            prioritised = ctx.config.hyper.priorities()[0] > 0
             replay = Replay(ctx.layout, capacity, device, placement, prioritised=prioritised)
             state = init_state(algorithm, ctx.seed()[0], device)
         except RuntimeError as error:
-            if not out_of_memory(error) or placement == PLACEMENTS[-1]:
+            if not out_of_memory(error) or placement == last:
                 raise
             print(f"no room for the replay, placement {placement}: {error}")
         else:
