@@ -24,6 +24,8 @@ Loss = Callable[..., tuple[Tensor, Metrics]]
 StepFunction = Callable[..., Sequence[Tensor]]
 
 BETA1 = 0.9
+SMALLEST_ERROR = 1e-6
+"""Of a row that is drawn by its error: none may become impossible."""
 ADAM_EPS = 1e-8
 
 
@@ -164,21 +166,22 @@ class Step:
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """One round; pure."""
-        prioritised = self._power > 0
-        priorities, inputs = (inputs[0], inputs[1:]) if prioritised else (None, inputs)
-        data, window, uniform, noise, rates, *state = inputs
-        if priorities is None:
-            batch = gather(data, draw(data, window, uniform), self._columns, self._steps)
+        *priorities, data, window, uniform, noise, rates = inputs[: -len(self.names)]
+        state, weight = inputs[-len(self.names) :], None
+        if priorities:
+            index, weight = draw_by_priority(priorities[0], window, uniform, self._correction)
         else:
-            index, weight = draw_by_priority(priorities, window, uniform, self._correction)
-            batch = gather(data, index, self._columns, self._steps)._replace(weight=weight)
+            index = draw(data, window, uniform)
+        batch = gather(data, index, self._columns, self._steps)
+        if weight is not None:
+            batch = batch._replace(weight=weight)
         before = dict(zip(self.names, state, strict=True))
         after, metrics = update(self._algorithm, before, batch, noise, rates[0], rates[1])
         errors = metrics.pop("errors", None)
         self.metric_names = tuple(metrics)
         values = torch.stack([value.reshape(()).float() for value in metrics.values()])
-        out = (*(after[name] for name in self.names), values)
-        return out if errors is None else (*out, index, (errors + 1e-6) ** self._power)
+        ranks = () if errors is None else (index, (errors + SMALLEST_ERROR) ** self._power)
+        return (*(after[name] for name in self.names), values, *ranks)
 
 
 class Updater:
@@ -310,7 +313,8 @@ class Updater:
 
     def _capture(self) -> Callable[[], None]:
         """One CUDA graph of the whole chunk: one launch instead of hundreds for each update."""
-        before = [tensor.clone() for tensor in self._state]
+        written = [*self._state, *self._priorities]
+        before = [tensor.clone() for tensor in written]
         current = torch.cuda.current_stream(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()
@@ -325,6 +329,6 @@ class Updater:
                 self.updates()
         finally:  # out of memory too: it must leave no trace
             current.wait_stream(stream)
-            for tensor, saved in zip(self._state, before, strict=True):
+            for tensor, saved in zip(written, before, strict=True):
                 tensor.copy_(saved)
         return graph.replay
