@@ -148,7 +148,8 @@ class Supervisor:
         self.progress.pids = {"supervisor": os.getpid()}
         on_gpu = config.device != "cpu"
         batches = batches_worth_a_try(plan.measured, on_gpu) if plan.measured else []
-        self.controller = Controller(config, plan.reasons, batches, self.control)
+        free = [name for name, why in plan.reasons.items() if not why.startswith("preset")]
+        self.controller = Controller(config, free, batches, self.control)
         self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
         self.restarts: dict[str, int] = {}
