@@ -15,6 +15,7 @@ COMMANDS = {
     "train": "train a policy until a target, a time or a number of steps is reached",
     "eval": "play a trained policy without noise and print its returns",
     "runs": "a table of the runs in a folder",
+    "tune": "find the settings for this machine without training",
     "algos": "the algorithms, one line each",
     "bench": "measure, always against a reference in the same run",
     "doctor": "check this machine and say what to do",

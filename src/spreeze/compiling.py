@@ -22,24 +22,28 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
+from torch import Tensor
 
 from spreeze.algos import algorithm_file, find_algorithm
+from spreeze.algos.base import Algorithm
 from spreeze.config import Config, settled
+from spreeze.launches import Launches, save, watch_kernels
 from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
-from spreeze.placement import compiler, cpu_name, other_cores
+from spreeze.placement import cache_folder, compiler, cpu_name, other_cores
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
-from spreeze.updates import StepFunction, Updater, init_state
+from spreeze.updates import Step, StepFunction, Updater, init_state
 
 DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
 """Knobs of algorithms that are not compiled in: updates get them as data, or only samplers do."""
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
-PRECISE, COARSE, GROSS = 1e-3, 5e-2, 0.5
-"""Largest distance of a checked update, relative to the length of each vector: float32; the others;
-and where the one row of a hollow replay is the whole batch, so that errors do not average out."""
+CLOSE, ROUGH = 1e-2, 3.0
+"""How far a compiled update may be from the exact one: this share of each vector's length, and this
+multiple of the plain one's own distance from it, as both may compute in bfloat16."""
 SWITCH_S = 0.0005
 """How long a thread that loads keeps Python to itself while another one learns."""
 
@@ -77,11 +81,6 @@ class Recipe:
         return cache_folder() / "compiled" / f"{digest}{suffix}"
 
     @property
-    def tolerance(self) -> float:
-        """How far the compiled update may be from the plain one."""
-        return PRECISE if self.precision == "float32" else COARSE
-
-    @property
     def arithmetic(self) -> Arithmetic:
         """How the compiled networks compute, if all goes well."""
         plain = plain_arithmetic(self.precision)
@@ -89,12 +88,16 @@ class Recipe:
             return plain
         return "fused" if torch.cuda.get_device_capability(self.device) >= (8, 0) else plain
 
+    def algorithm(self, arithmetic: Arithmetic) -> Algorithm:
+        """The algorithm whose update it is."""
+        entry = find_algorithm(self.algo)
+        return entry.build(entry.config(**self.hyper), EnvSpec.from_json(self.spec), arithmetic)
+
     def updater(self, arithmetic: Arithmetic, hollow: bool = False) -> Updater:
         """An updater of the same shapes, with an empty replay; a hollow one is just for tracing."""
         spec = EnvSpec.from_json(self.spec)
         device = torch.device(self.device)
-        entry = find_algorithm(self.algo)
-        algorithm = entry.build(entry.config(**self.hyper), spec, arithmetic)
+        algorithm = self.algorithm(arithmetic)
         layout = transition_layout(spec, algorithm.config.rows())
         placement: Placement = "host" if self.staged else "gpu"
         prioritised = algorithm.config.priorities()[0] > 0
@@ -125,16 +128,10 @@ def set_precision(precision: str) -> None:
     torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
 
 
-def cache_folder() -> Path:
-    """The user's cache folder for compiled updates."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(base) / "spreeze"
-
-
 def _source(more: Path | None) -> str:
     """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
     here = Path(__file__).parent
-    names = ("updates", "replay", "networks", "scaling", "fused", "kernels", "spec")
+    names = ("updates", "replay", "networks", "scaling", "fused", "kernels", "launches", "spec")
     files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]
     text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])
     return hashlib.sha256(text).hexdigest()
@@ -155,9 +152,7 @@ class Compilation:
         self._thread: threading.Thread | None = None
         self._log = log
         if self._path.exists():
-            # On a CPU at once, it takes milliseconds. On a GPU it takes seconds, most of them for
-            # Python's imports, while the device can learn already.
-            if recipe.device == "cpu":
+            if loads_at_once(self._path):
                 self._load()
             else:
                 self._load_aside()
@@ -216,7 +211,7 @@ class Compilation:
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         try:
-            self.step = load(self._path)
+            self.step = load(self._path, torch.device(self.recipe.device))
         except Exception as error:  # whatever is wrong with it: the plain way works
             self._path.unlink(missing_ok=True)
             self.problem = (
@@ -226,13 +221,20 @@ class Compilation:
             sys.setswitchinterval(before_s)
 
 
-def load(path: Path) -> StepFunction:
+def loads_at_once(path: Path) -> bool:
+    """Whether a compiled form loads in milliseconds; else it takes seconds of Python's imports."""
+    return path.suffix == CPU_SUFFIX or is_zipfile(path)
+
+
+def load(path: Path, device: torch.device) -> StepFunction:
     """A compiled update from its file."""
     if path.suffix == CPU_SUFFIX:
         # The loader itself: the function around it imports the whole compiler, five seconds in which
         # a learner on the same cores hardly gets on. This takes five milliseconds.
         loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
         return lambda *inputs: loader.run(list(inputs))
+    if is_zipfile(path):
+        return Launches(path, device)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else it starts processes,
     os.environ.setdefault("TQDM_DISABLE", "1")  # and with a progress bar a thread
@@ -244,15 +246,23 @@ def load(path: Path) -> StepFunction:
     return step
 
 
-def agrees(updater: Updater, step: StepFunction, limit: float) -> bool:
-    """Whether one update by `step` is one by the plain way, but for a distance up to `limit`."""
+def disagreement(recipe: Recipe, updater: Updater, step: StepFunction) -> str | None:
+    """What is wrong with one update by `step`, compared with the plain one and an exact one."""
     inputs = updater.inputs(updater.batch_size)
+    exact = Step(recipe.algorithm("float32"), updater.layout)
     with torch.no_grad():
-        pairs = zip(updater.plain(*inputs), step(*inputs), strict=True)
-        return all(
-            float((ours - theirs).float().norm()) <= limit * float(theirs.float().norm()) + 1e-6
-            for theirs, ours in pairs
-        )
+        results = zip(exact(*inputs), updater.plain(*inputs), step(*inputs), strict=True)
+        names = (*updater.plain.names, "metrics", "index", "priorities")
+        for name, (right, plain, ours) in zip(names, results, strict=False):
+            off, usual = _distance(ours, right), _distance(plain, right)
+            length = float(right.float().norm())
+            if not off <= CLOSE * length + ROUGH * usual + 1e-6:
+                return f"{name} of length {length:.3g} is off by {off:.3g}, plain by {usual:.3g}"
+    return None
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return float((a - b).float().norm())
 
 
 def compile_step(recipe: Recipe) -> None:
@@ -272,31 +282,54 @@ def compile_step(recipe: Recipe) -> None:
 
 def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
-    import torch._inductor
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     torch.set_num_threads(recipe.threads)
     set_precision(recipe.precision)
-    updater = recipe.updater(arithmetic, hollow=True)  # the learner has the memory
-    inputs = updater.inputs(recipe.batch_size)
-    with torch.no_grad():
-        traced = make_fx(updater.plain)(*inputs)
     path = recipe.path()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{os.getpid()}-{path.name}")
+    updater = recipe.updater(arithmetic, hollow=True)  # the learner has the memory
     if path.suffix == CPU_SUFFIX:
-        exported = torch.export.export(traced, inputs, strict=False)
-        torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
+        _compile_for_cpu(updater, draft)
     else:
-        with torch._inductor.config.patch(_inductor_options()):
-            artifact = torch._inductor.standalone_compile(
-                traced, list(inputs), dynamic_shapes="from_example_inputs"
-            )
-        reference = recipe.updater(plain_arithmetic(recipe.precision), hollow=True)
-        if not agrees(reference, artifact, GROSS):
-            raise RuntimeError(f"compiled with {arithmetic} arithmetic, it gives other numbers")
-        artifact.save(path=str(draft), format="binary")
+        _compile_for_gpu(recipe, updater, draft)
     draft.replace(path)
+
+
+def _trace(updater: Updater) -> tuple[torch.fx.GraphModule, tuple[Tensor, ...]]:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    inputs = updater.inputs(updater.batch_size)
+    with torch.no_grad():
+        return make_fx(updater.plain)(*inputs), inputs
+
+
+def _compile_for_cpu(updater: Updater, draft: Path) -> None:
+    import torch._inductor
+
+    traced, inputs = _trace(updater)
+    exported = torch.export.export(traced, inputs, strict=False)
+    torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
+
+
+def _compile_for_gpu(recipe: Recipe, updater: Updater, draft: Path) -> None:
+    import torch._inductor
+
+    reference = recipe.updater(plain_arithmetic(recipe.precision), hollow=True)
+    with watch_kernels() as binaries, torch._inductor.config.patch(_inductor_options()):
+        traced, inputs = _trace(updater)
+        artifact = torch._inductor.standalone_compile(
+            traced, list(inputs), dynamic_shapes="from_example_inputs"
+        )
+        if wrong := disagreement(recipe, reference, artifact):
+            raise RuntimeError(f"the compiled update gives other numbers: {wrong}")
+        try:
+            with torch.no_grad():
+                save(artifact, inputs, binaries, draft)
+            if wrong := disagreement(recipe, reference, load(draft, reference.device)):
+                raise RuntimeError(f"the list of its launches gives other numbers: {wrong}")
+        except Exception:  # another driver, or kernels of another make: the slow form works
+            traceback.print_exc()
+            artifact.save(path=str(draft), format="binary")
 
 
 def _inductor_options() -> dict[str, Any]:
@@ -307,6 +340,7 @@ def _inductor_options() -> dict[str, Any]:
         "combo_kernels": True,  # small kernels side by side: 28 of them become 22
         "unroll_reductions_threshold": 32,  # the shares of a gradient are added inside Adam's kernel
         "triton.mix_order_reduction": False,  # an assertion in torch 2.11 fails on ensembles
+        "use_static_cuda_launcher": False,  # it loads kernels where `watch_kernels` does not look
     }
     known = config.get_config_copy()
     return {name: value for name, value in wanted.items() if name in known}

@@ -97,6 +97,14 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TunerConfig:
+    """Settings found on this machine, before the run and during it."""
+
+    off: bool = False
+    """Measure nothing and move nothing: rules of thumb fill what is "auto", and it stays."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """Train a policy until the target, the time or the number of steps is reached, or until Ctrl-C."""
 
@@ -122,6 +130,8 @@ class Config:
     """Where the networks learn: auto, cpu, cuda, cuda:0."""
     cores: Literal["separate", "shared"] | Auto = "auto"
     """CPU cores. separate: the learner has its own, all else keeps to the others. Auto: from five cores on."""
+    retune: bool = False
+    """Forget what was measured on this machine for this task, and measure it anew."""
     preset: str | None = None
     """Named settings to start from, or none. Default: the environment's own where there is one."""
     resume: str | None = None
@@ -134,6 +144,7 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    tuner: TunerConfig = field(default_factory=TunerConfig)
     hyper: Annotated[AlgoConfig, tyro.conf.arg(name="algo")] = field(
         default_factory=OffPolicyConfig
     )
@@ -160,6 +171,7 @@ SECTIONS = {
     "learner": "learner",
     "evaluator": "evaluator",
     "checkpoint": "checkpoint",
+    "tuner": "tuner",
     "hyper": "algo",
 }
 """Fields that are sections, and what their knobs begin with on the command line."""

@@ -20,6 +20,7 @@ from spreeze.backends.serial import run_serially
 from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config, check_folder
 from spreeze.config import Config, settled
+from spreeze.controller import Controller
 from spreeze.envs.pool import Pool
 from spreeze.envs.targets import EnvTarget, portable
 from spreeze.errors import UsageError
@@ -29,6 +30,7 @@ from spreeze.plan import Plan, RunFailed, create_run, describe_env, make_plan
 from spreeze.progress import Progress, Snapshot
 from spreeze.roles.base import Job
 from spreeze.rundir import RunDir
+from spreeze.tuner import batches_worth_a_try
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
@@ -54,11 +56,12 @@ def launch(
     env: EnvTarget,
     show: Show,
     started_s: float | None = None,
-    announce: Callable[[Plan], None] = lambda _: None,
+    announce: Callable[[Plan | str], None] = lambda _: None,
 ) -> Run:
     """Train until the end; UsageError if nothing was started, RunFailed if the run has failed.
 
-    `announce` gets the plan before anything starts, `show` the run now and then.
+    `announce` gets the plan before anything starts, and a line before what takes long; `show` gets
+    the run now and then.
     """
     started_s = time.monotonic() if started_s is None else started_s
     problems = [*check_config(config), *check_folder(Path(config.runs))]
@@ -72,7 +75,7 @@ def launch(
     processes = None if config.serial else Processes()
     try:
         spec = describe_env(env, config, processes, problems)
-        plan = make_plan(config, spec, look_around())
+        plan = make_plan(config, spec, look_around(), processes, announce)
         announce(plan)
         with interrupts.installed():
             supervisor = Supervisor(
@@ -133,12 +136,16 @@ class Supervisor:
         self.control = Control(self.arena)
         self.control.supervisor["active_samplers"] = config.sampler.processes
         self.control.supervisor["batch_size"] = config.learner.batch_size
+        self.control.supervisor["min_updates_per_step"] = settled(config.learner.ratio_bounds)[0]
         if config.resume is not None:  # go on counting where that run stopped
             last = RunDir(Path(config.resume) / "checkpoints" / "last")
             self.control.samplers["env_steps"][0] = last.read("config")["env_steps"]
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
+        on_gpu = config.device != "cpu"
+        batches = batches_worth_a_try(plan.measured, on_gpu) if plan.measured else []
+        self.controller = Controller(config, plan.reasons, batches, self.control)
         self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
         self.restarts: dict[str, int] = {}
@@ -248,6 +255,8 @@ class Supervisor:
             self._draw()
         if now - self.written_s >= WRITE_EVERY_S:
             self.written_s = now
+            if (decision := self.controller.tick(now)) is not None:
+                self.progress.decided(decision)
             with contextlib.suppress(OSError):
                 write_atomic(self.run_dir.path / "status.json", self.progress.status("running"))
                 if self.control.learner["first_update_s"] > 0:

@@ -12,12 +12,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+BATCH_WORTH, SAMPLING_WORTH = 0.5, 0.25
+
 
 def finite(value: Any) -> Any:
     """Numbers as JSON knows them: NaN and infinities become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def learning_speed(update_hz: float, batch_size: int, sample_hz: float) -> float:
+    """What the settings are to make large, as far as rates tell it: how fast a run learns.
+
+    A larger batch makes an update worth more, but less than in proportion; so do fresher transitions.
+    """
+    return float(update_hz * batch_size**BATCH_WORTH * sample_hz**SAMPLING_WORTH)
 
 
 class Recorder:

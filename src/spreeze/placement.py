@@ -127,6 +127,12 @@ def multiplies_bfloat16() -> bool:
     return False
 
 
+def cache_folder() -> Path:
+    """The user's cache folder: compiled updates, and what was measured here."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "spreeze"
+
+
 def compiler() -> str | None:
     """A C++ compiler on the path, which torch.compile needs on the CPU."""
     return shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")

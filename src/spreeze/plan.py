@@ -8,10 +8,11 @@ import json
 import platform
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from spreeze.backends.local import CallFailed, Processes, call
 from spreeze.checkpoint import write_atomic
@@ -20,6 +21,7 @@ from spreeze.config import Config, config_from_json, settled
 from spreeze.envs.targets import EnvTarget, inspect_env, portable
 from spreeze.errors import UsageError
 from spreeze.placement import Machine, cpu_name
+from spreeze.probe import Measured, Question, measure, remember, remembered
 from spreeze.rundir import RunDir, find_run
 from spreeze.spec import EnvSpec, transition_layout
 from spreeze.tuner import learning_bytes, resolve
@@ -50,6 +52,8 @@ class Plan:
     spec: EnvSpec
     blocks: list[Block]
     machine: Machine
+    measured: Measured | None = None
+    """What the probe found, if there was one."""
 
 
 def describe_env(
@@ -81,9 +85,27 @@ def describe_env(
     return spec
 
 
-def make_plan(config: Config, spec: EnvSpec, machine: Machine) -> Plan:
-    """Fill every "auto" and compute what the run will take; UsageError if the machine has it not."""
-    config, reasons = resolve(config, spec, machine)
+def make_plan(
+    config: Config,
+    spec: EnvSpec,
+    machine: Machine,
+    processes: Processes | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Plan:
+    """Fill every "auto" and compute what the run will take; UsageError if the machine has it not.
+
+    With `processes` the machine is measured first, unless that was done before.
+    """
+
+    measured = None
+
+    def ask(question: Question) -> Measured | None:
+        nonlocal measured
+        if processes is not None:
+            measured = _measured(question, config.retune, processes, say)
+        return measured
+
+    config, reasons = resolve(config, spec, machine, ask)
     if problems := [*check_config(config), *check_resumed(config, spec)]:
         raise UsageError(problems)
     layout = transition_layout(spec, config.hyper.rows())
@@ -115,7 +137,25 @@ def make_plan(config: Config, spec: EnvSpec, machine: Machine) -> Plan:
         index = int(config.device.partition(":")[2] or 0)
         _check_fits(learning, machine.gpus[index].memory_bytes, "GPU memory")
     _check_fits(needed, machine.memory_bytes, "memory")
-    return Plan(config, reasons, spec, blocks, machine)
+    return Plan(config, reasons, spec, blocks, machine, measured)
+
+
+def _measured(
+    question: Question, retune: bool, processes: Processes, say: Callable[[str], None]
+) -> Measured | None:
+    """What this machine can do, from memory or by a probe in a throw-away process."""
+    known = None if retune else remembered(question)
+    if known is not None:
+        return known
+    say("measuring what this machine can do here; once, some seconds ...")
+    try:
+        measured = call(processes, measure, question)
+    except CallFailed as error:
+        why = str(error).strip().rpartition("\n")[2]
+        say(f"that failed ({why}); rules of thumb decide instead")
+        return None
+    remember(question, measured)
+    return cast(Measured, measured)
 
 
 def _check_fits(needed: dict[str, int], free: int, what: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from spreeze.config import Config, settled
+from spreeze.controller import Decision
 from spreeze.metrics import Rate, Recorder, finite
 from spreeze.spec import PLACEMENTS
 from spreeze.wires.control import Control
@@ -41,6 +42,8 @@ class Snapshot:
     gpu_percent: float | None = None
     stall_percent: dict[str, float] = field(default_factory=dict)
     bottleneck: str = "starting"
+    decision: str | None = None
+    """What the controller did last."""
     warnings: list[str] = field(default_factory=list)
     evaluations: list[tuple[float, float]] = field(default_factory=list)
     """(time, mean return) of every evaluation so far."""
@@ -63,6 +66,8 @@ class Progress:
         self._recorder = recorder
         self._sample_rate, self._update_rate = Rate(), Rate()
         self._stalls: dict[str, Rate] = {"samplers": Rate(), "learner": Rate()}
+        self._waited_s = 0.0
+        self._sampler_waits = control.samplers["waited_s"].copy()
         self._beats: dict[str, tuple[int, float]] = {}
         self._processes: dict[int, psutil.Process] = {}
         self._gpu = _GpuMeter(config.device)
@@ -113,10 +118,11 @@ class Progress:
             snap.best_return = float(evaluator["best_return"])
             missed = int(evaluator["evaluations"]) - len(snap.evaluations)
             snap.evaluations += [(snap.time_s, snap.eval_return)] * missed
-        waited = {
-            "samplers": float(samplers["waited_s"].mean()),
-            "learner": float(learner["waited_s"]),
-        }
+        # Samplers that are switched off wait for nobody.
+        idle = samplers["waited_s"] - self._sampler_waits
+        self._sampler_waits = samplers["waited_s"].copy()
+        self._waited_s += float(idle[: max(1, int(control.supervisor["active_samplers"]))].mean())
+        waited = {"samplers": self._waited_s, "learner": float(learner["waited_s"])}
         snap.stall_percent = {
             role: min(100.0, 100 * rate.update(waited[role], now))
             for role, rate in self._stalls.items()
@@ -135,6 +141,25 @@ class Progress:
         snap.bottleneck = self._bottleneck()
         snap.warnings = self._warnings(now)
         return snap
+
+    def decided(self, decision: Decision) -> None:
+        """Write down what the controller has tried, and what it gave."""
+        snap, knobs = self.snapshot, self._control.supervisor
+        snap.decision = str(decision)
+        self._recorder.record(
+            time_s=snap.time_s,
+            env_steps=snap.env_steps,
+            updates=snap.updates,
+            **{
+                "tuner/seen": decision.seen,
+                "tuner/change": decision.change,
+                "tuner/gain": decision.gain,
+                "tuner/kept": int(decision.kept),
+                "tuner/active_samplers": int(knobs["active_samplers"]),
+                "tuner/batch_size": int(knobs["batch_size"]),
+                "tuner/min_updates_per_step": float(knobs["min_updates_per_step"]),
+            },
+        )
 
     def summary(self, state: str, reason: str) -> dict[str, Any]:
         """The contents of summary.json."""
@@ -219,6 +244,7 @@ class Progress:
             "perf/update_frame_hz": snap.update_frame_hz,
             "perf/cpu_percent": sum(snap.cpu_percent.values()),
             "perf/gpu_percent": snap.gpu_percent,
+            "replay/age_s": snap.replay_rows / snap.sample_hz if snap.sample_hz > 0 else None,
         }
         values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
         values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}

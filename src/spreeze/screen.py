@@ -90,9 +90,9 @@ class Screen:
         if self._live:
             self._live.stop()
 
-    def announce(self, plan: Plan) -> None:
-        """Say what was chosen for this machine and task, and why."""
-        self.console.print(choices(plan))
+    def announce(self, what: Plan | str) -> None:
+        """Say what goes on before the start, and what was chosen for this machine and task, and why."""
+        self.console.print(what if isinstance(what, str) else choices(what), markup=False)
 
     def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         """Show one look at the run."""
@@ -128,11 +128,12 @@ def choices(plan: Plan) -> Group:
 def line(snap: Snapshot) -> str:
     """The run in one line."""
     warning = f"  ! {snap.warnings[-1]}" if snap.warnings else ""
+    tuner = f"  tuner: {snap.decision}" if snap.decision else ""
     return (
         f"{clock(snap.time_s):>7}  return {short(snap.eval_return)} (best {short(snap.best_return)})  "
         f"steps {short(snap.env_steps)} at {short(snap.sample_hz)}/s  "
         f"updates {short(snap.updates)} at {short(snap.update_hz)}/s  "
-        f"frames {short(snap.update_frame_hz)}/s  limit: {snap.bottleneck}{warning}"
+        f"frames {short(snap.update_frame_hz)}/s  limit: {snap.bottleneck}{tuner}{warning}"
     )
 
 
@@ -147,6 +148,10 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
     parts.append(
         Text.assemble(("limit  ", "dim"), snap.bottleneck, overflow="ellipsis", no_wrap=True)
     )
+    if snap.decision:
+        parts.append(
+            Text.assemble(("tuner  ", "dim"), snap.decision, overflow="ellipsis", no_wrap=True)
+        )
     for warning in snap.warnings[-3:]:
         parts.append(Text(f"! {warning}", style="yellow", overflow="ellipsis", no_wrap=True))
     title = f"[b]{escape(config.env)}[/b]  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"

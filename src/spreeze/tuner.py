@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.config import Config, config_with, knob, knob_names, settled, with_algorithm
 from spreeze.errors import UsageError
+from spreeze.metrics import learning_speed
 from spreeze.placement import Machine
 from spreeze.presets import PRESETS
+from spreeze.probe import Measured, Question, best_threads
 from spreeze.spec import EnvSpec, transition_layout
 
 SMALL_TASK = 8
@@ -17,6 +21,15 @@ SMALL_TASK = 8
 FEW_CORES = 4
 ENVS_BY_STEP_US = {150.0: 32, 400.0: 16, math.inf: 8}
 """Environments per sampler, by the time of one step up to which they are right."""
+ACT_SHARE = 0.08
+"""What acting may add to the time of an env step, if that can be reached."""
+CALLS = {"cpu": (0.015, 4), "gpu": (0.003, 64)}
+"""How many seconds the learner computes between two publications, and the most updates in them."""
+GPU_COMPILED, CPU_SAVED = 5.0, 0.8
+"""Compiled against plain updates: on an H200 5.0 to 5.9 times as fast at every batch size; on a CPU
+four fifths of the cost that does not depend on the batch are saved."""
+NEARLY_BEST = 0.85
+LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 256
 MANY_ROWS = 1_000_000
 FRESH_BATCHES = 4
 """Batches that are kept of segments, which are only good while they are new."""
@@ -26,12 +39,27 @@ NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradi
 CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and compiler
 
 
-def resolve(config: Config, spec: EnvSpec, machine: Machine) -> tuple[Config, dict[str, str]]:
-    """The config without any "auto", and why each value was chosen, by knob."""
+def resolve(
+    config: Config,
+    spec: EnvSpec,
+    machine: Machine,
+    ask: Callable[[Question], Measured | None] = lambda _: None,
+) -> tuple[Config, dict[str, str]]:
+    """The config without any "auto", and why each value was chosen, by knob.
+
+    `ask` measures what this machine can do; None if it does not, and then rules of thumb decide.
+    """
     filler = Filler(config)
     _choose(filler, spec)
+    _learn_where(filler, machine)
+    _network(filler, spec, machine)
+    measured = ask(_question(filler.config, spec, machine)) if _matters(filler.config) else None
+    if measured is None:
+        _rules_of_thumb(filler, spec)
+    else:
+        _from_measurements(filler, spec, machine, measured)
     _place(filler, spec, machine)
-    _size(filler, spec)
+    _rates(filler)
     _store(filler, spec, machine)
     _pace(filler, machine)
     return filler.config, filler.reasons
@@ -92,22 +120,144 @@ def _choose(filler: Filler, spec: EnvSpec) -> None:
         )
 
 
-def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
-    """Which device learns, which cores sample."""
-    gpus, cores = machine.gpus, machine.cores
+def _learn_where(filler: Filler, machine: Machine) -> None:
+    """Which device learns."""
+    gpus = machine.gpus
     found = f"{gpus[0].name} found" if gpus else "no NVIDIA GPU found"
     device = filler.fill("device", "cuda" if gpus else "cpu", found)
-    if filler.on_gpu and int(device.partition(":")[2] or 0) >= len(gpus):
+    if filler.on_gpu and _gpu_index(device) >= len(gpus):
         have = f"only {len(gpus)} here" if gpus else "none was found here"
         raise UsageError(
             [f"--device {device}: no such GPU, {have}. Use --device cpu, or ask spreeze doctor."]
         )
-    spare = 2 if cores > FEW_CORES else 1
+
+
+def _gpu_index(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
+
+
+def _network(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
+    """Its size, and what it is multiplied in."""
+    numbers = spec.obs_size + (spec.num_actions or spec.action_size)
+    small = numbers <= SMALL_TASK
+    reason = f"{numbers} numbers in observation and action"
+    hidden = filler.fill("algo.hidden", (64, 64) if small else (256, 256), reason)
+    half = filler.on_gpu or (machine.bfloat16 and max(hidden) > 64)
+    reason = "the device has instructions for it" if half else "faster for this size on this device"
+    filler.fill("learner.precision", "bf16" if half else "float32", reason)
+
+
+MEASURED_KNOBS = (
+    "sampler.envs_per_process",
+    "learner.batch_size",
+    "learner.threads",
+    "learner.updates_per_publish",
+)
+
+
+def _matters(config: Config) -> bool:
+    """Whether anything is left that a measurement decides."""
+    free = any(knob(config, name) == "auto" for name in MEASURED_KNOBS)
+    return (
+        free and not config.serial and not config.tuner.off
+    )  # a clock does not repeat with a seed
+
+
+def _question(config: Config, spec: EnvSpec, machine: Machine) -> Question:
+    on_gpu, given = config.device.startswith("cuda"), config.learner.threads
+    return Question(
+        algo=config.algo,
+        hyper=dataclasses.asdict(config.hyper),
+        spec=spec.to_json(),
+        device=config.device,
+        gpu=machine.gpus[_gpu_index(config.device)].name if on_gpu else "",
+        precision=settled(config.learner.precision),
+        cores=machine.cores,
+        threads=1 if on_gpu else None if given == "auto" else given,
+    )
+
+
+def _rules_of_thumb(filler: Filler, spec: EnvSpec) -> None:
+    """What was right on the machines that we know."""
+    on_gpu, segment = filler.on_gpu, filler.config.hyper.rows().segment
+    reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
+    rows = 8192 if on_gpu else 256
+    if segment > 1:
+        rows, reason = 4 * rows // segment, f"segments of {segment} steps; {reason}"
+    filler.fill("learner.batch_size", rows, reason)
+    reason = "publishing costs little beside them"
+    filler.fill("learner.updates_per_publish", 16 if on_gpu else 4, reason)
+    if spec.step_us is None or filler.config.serial or spec.vector_envs is not None:
+        return
+    num = next(num for limit, num in ENVS_BY_STEP_US.items() if spec.step_us < limit)
+    reason = f"{spec.step_us:.0f} us a step; one forward pass serves them all"
+    filler.fill("sampler.envs_per_process", num, reason)
+
+
+def _from_measurements(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured) -> None:
+    """What the probe says."""
+    hz = expected_hz(measured, filler.on_gpu)
+    best = max(hz, key=lambda batch: learning_speed(hz[batch], batch, 1.0))
+    limit = f"; {measured.too_large:,} do not fit in memory" if measured.too_large else ""
+    reason = f"{hz[best]:,.0f} updates/s expected, {hz[best] * best / 1e3:,.0f}k frames/s{limit}"
+    batch = filler.fill("learner.batch_size", best, reason)
+    if not filler.on_gpu:
+        threads = best_threads(measured.thread_hz, machine.cores) if measured.thread_hz else 1
+        rates = ", ".join(f"{num}: {rate:.0f}" for num, rate in measured.thread_hz.items())
+        filler.fill("learner.threads", threads, f"updates/s by threads: {rates}")
+    near = min(hz, key=lambda size: abs(size - batch))
+    call_s, most = CALLS["gpu" if filler.on_gpu else "cpu"]
+    per_call = 2 ** round(math.log2(min(max(hz[near] * call_s, 1), most)))
+    reason = f"about {1e3 * per_call / hz[near]:.1f} ms between two publications"
+    filler.fill("learner.updates_per_publish", per_call, reason)
+    if spec.step_us is None or spec.vector_envs is not None:
+        return
+    shares = {num: us / num / spec.step_us for num, us in measured.act_us.items()}
+    cheap = [num for num, share in shares.items() if share <= ACT_SHARE]
+    num = cheap[0] if cheap else min(shares, key=lambda num: shares[num])
+    reason = f"{spec.step_us:.0f} us a step, acting adds {100 * shares[num]:.0f} %"
+    filler.fill("sampler.envs_per_process", num, reason)
+
+
+def expected_hz(measured: Measured, on_gpu: bool) -> dict[int, float]:
+    """Updates per second by batch size, once they are compiled.
+
+    On a GPU that is one factor for all sizes. On a CPU it takes most of what an update costs apart
+    from its arithmetic, which is the part that does not grow with the batch.
+    """
+    rates = measured.update_hz
+    if on_gpu:
+        return {batch: rate * GPU_COMPILED for batch, rate in rates.items()}
+    (small, first), *rest = rates.items()
+    fixed_s = 0.0
+    if rest:
+        large, last = rest[-1]
+        per_row_s = (1 / last - 1 / first) / (large - small)
+        fixed_s = min(max(1 / first - small * per_row_s, 0.0), 1 / first)
+    return {batch: 1 / (1 / rate - CPU_SAVED * fixed_s) for batch, rate in rates.items()}
+
+
+def batches_worth_a_try(measured: Measured, on_gpu: bool) -> list[int]:
+    """Batch sizes that the probe saw little behind the best one."""
+    hz = expected_hz(measured, on_gpu)
+    worth = {batch: learning_speed(rate, batch, 1.0) for batch, rate in hz.items()}
+    return [batch for batch, value in worth.items() if value >= NEARLY_BEST * max(worth.values())]
+
+
+def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
+    """Which cores sample."""
+    cores = machine.cores
+    # Threads that wait for each other on a core taken by a sampler are slower than one alone.
+    given = filler.config.sampler.processes
+    left = cores - (max(1, cores - 1) if given == "auto" else given)
+    reason = "it keeps the GPU busy" if filler.on_gpu else f"{cores} cores, most for the samplers"
+    threads = filler.fill("learner.threads", 1 if filler.on_gpu else max(1, left), reason)
+    spare = threads + (1 if cores > FEW_CORES else 0)
     reason = f"{cores} cores, {spare} left to learner and evaluator"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
-    num_envs, reason = spec.vector_envs, "the vector environment's"
-    if num_envs is None:
-        num_envs, reason = _envs_per_process(spec, filler.config.serial)
+    num_envs, reason = spec.vector_envs or 8, "one forward pass serves them all"
+    if spec.vector_envs is not None:
+        reason = "the vector environment's"
     chosen = filler.fill("sampler.envs_per_process", num_envs, reason)
     if spec.vector_envs is not None and chosen != num_envs:
         raise UsageError(
@@ -119,32 +269,18 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     filler.fill("evaluator.share", share, f"{cores} cores")
 
 
-def _envs_per_process(spec: EnvSpec, serial: bool) -> tuple[int, str]:
-    """The faster an environment, the more of them must share a forward pass to hide it."""
-    if spec.step_us is None or serial:  # a measured time would not repeat with the seed
-        return 8, "one forward pass serves them all"
-    num = next(num for limit, num in ENVS_BY_STEP_US.items() if spec.step_us < limit)
-    return num, f"{spec.step_us:.0f} us a step; one forward pass serves them all"
+def _rates(filler: Filler) -> None:
+    """Learning rate and target mixing.
 
-
-def _size(filler: Filler, spec: EnvSpec) -> None:
-    """Batch and networks; learning rate and target mixing follow from them."""
-    on_gpu = filler.on_gpu
-    reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
-    segment = filler.config.hyper.rows().segment
-    rows = 8192 if on_gpu else 256
-    if segment > 1:
-        rows, reason = 4 * rows // segment, f"segments of {segment} steps; {reason}"
-    batch = filler.fill("learner.batch_size", rows, reason)
-    numbers = spec.obs_size + (spec.num_actions or spec.action_size)
-    small = numbers <= SMALL_TASK
-    reason = f"{numbers} numbers in observation and action"
-    hidden = filler.fill("algo.hidden", (64, 64) if small else (256, 256), reason)
-    # Measured on HalfCheetah-v5 (batch 256 on two cores, batch 8192 on a GPU) and Pendulum-v1: with
-    # many fresh transitions per update, three times the usual step size and a faster target win.
-    filler.fill("algo.lr", 1e-3, f"batch {batch} of mostly fresh transitions")
-    tau = 0.02 if max(hidden) <= 64 else 0.01
-    filler.fill("algo.tau", tau, f"networks of width {max(hidden)}")
+    Measured on HalfCheetah-v5 (batch 256 on two cores, batch 8192 on a GPU) and Pendulum-v1: with many
+    fresh transitions per update, three times the usual step size and a faster target win, at both
+    sizes alike. Below, noise grows: the step size falls with the root of the batch.
+    """
+    hyper, width = filler.config.hyper, max(settled(filler.config.hyper.hidden))
+    batch = settled(filler.config.learner.batch_size) * hyper.rows().segment
+    lr = LEARNING_RATE * min(1.0, math.sqrt(batch / FULL_RATE_BATCH))
+    filler.fill("algo.lr", lr, f"batch {batch} of mostly fresh transitions")
+    filler.fill("algo.tau", 0.02 if width <= 64 else 0.01, f"networks of width {width}")
 
 
 def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
@@ -161,7 +297,7 @@ def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         capacity = filler.fill("replay.capacity", rows, reason)
         filler.fill("replay.placement", "host", "the networks learn on the CPU")
     else:
-        free = machine.gpus[int(config.device.partition(":")[2] or 0)].memory_bytes
+        free = machine.gpus[_gpu_index(config.device)].memory_bytes
         room = int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values())
         locked = int(host * LOCKED_SHARE)
         where, budget = (
@@ -186,17 +322,9 @@ def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
 
 
 def _pace(filler: Filler, machine: Machine) -> None:
-    """Threads, publications, and the ratio of updates to env steps."""
-    cores, on_gpu, config = machine.cores, filler.on_gpu, filler.config
-    publish = 16 if on_gpu else 4
-    filler.fill("learner.updates_per_publish", publish, "publishing costs little beside them")
-    wide = max(settled(config.hyper.hidden)) > 64
-    half = on_gpu or (machine.bfloat16 and wide)
-    reason = "the device has instructions for it" if half else "faster for this size on this device"
-    filler.fill("learner.precision", "bf16" if half else "float32", reason)
-    # Threads that wait for each other on a core taken by a sampler are slower than one alone.
-    threads = 1 if on_gpu else max(1, cores - settled(config.sampler.processes))
-    threads = filler.fill("learner.threads", threads, f"{cores} cores, less those of the samplers")
+    """Whose cores are whose, and the ratio of updates to env steps."""
+    cores, config = machine.cores, filler.config
+    threads = settled(config.learner.threads)
     separate = cores > FEW_CORES and threads < cores and not config.serial
     reason = f"{threads} for the learner alone, {cores - threads} for all else"
     filler.fill(

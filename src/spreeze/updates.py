@@ -197,11 +197,11 @@ class Updater:
         self.batch_size = batch_size
         self.algorithm = algorithm
         self.plain = Step(algorithm, replay.layout)
+        self.layout, self.device = replay.layout, replay.device
         self._round = algorithm.config.critic_updates()
         self._replay = replay
-        self._device = replay.device
         self._action_size = replay.layout.size("action")
-        self._rates = torch.tensor(rates, device=self._device)
+        self._rates = torch.tensor(rates, device=self.device)
         self._priorities = [] if replay.priorities is None else [replay.priorities]
         self._num_rounds = -(-chunk // self._round)
         self.chunk = self._num_rounds * self._round
@@ -241,8 +241,8 @@ class Updater:
 
     def forget(self) -> None:
         """Drop everything prepared, and the memory it holds; compiled forms stay."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # it may be running
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # it may be running
         self._prepared.clear()
         self._stages.clear()
 
@@ -290,30 +290,29 @@ class Updater:
 
     def _draw(self, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
         rows = self._round * batch_size
-        uniform = torch.rand(num, rows, device=self._device)
+        uniform = torch.rand(num, rows, device=self.device)
         shape = (num, 2, rows, self._action_size)
-        return uniform, torch.randn(shape, device=self._device)
+        return uniform, torch.randn(shape, device=self.device)
 
     def _take_over(self, state: list[Tensor], metrics: Tensor) -> None:
-        if self._device.type == "cpu":
+        if self.device.type == "cpu":
             self._state, self._metrics = state, metrics
             return
         # A captured graph reads and writes where it was captured: same tensors, new contents.
-        for old, new in zip(self._state, state, strict=True):
-            old.copy_(new)
+        torch._foreach_copy_(self._state, state)
         if self._metrics.shape != metrics.shape:
             self._metrics = torch.zeros_like(metrics)
         self._metrics.copy_(metrics)
 
     def _prepare(self) -> Callable[[], None]:
         """The fastest way to run a chunk on this device."""
-        return self.updates if self._device.type == "cpu" else self._capture()
+        return self.updates if self.device.type == "cpu" else self._capture()
 
     def _capture(self) -> Callable[[], None]:
         """One CUDA graph of the whole chunk: one launch instead of hundreds for each update."""
         before = [tensor.clone() for tensor in self._state]
-        current = torch.cuda.current_stream(self._device)
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        current = torch.cuda.current_stream(self.device)
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()
         stream.wait_stream(current)
         try:

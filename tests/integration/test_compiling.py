@@ -18,7 +18,7 @@ import cases
 import spreeze
 from spreeze import compiling
 from spreeze.algos import ALGORITHMS
-from spreeze.compiling import Compilation, Recipe, agrees, recipe_of
+from spreeze.compiling import Compilation, Recipe, disagreement, recipe_of
 from spreeze.config import config_from_json
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import load_policy
@@ -88,7 +88,7 @@ def test_many_compiled_updates_equal_the_plain_ones(
     made = recipe(name, precision, device=device, kind=kind)
     step = compiled(made, tmp_path / "log")
     plain, fast = filled(made), filled(made)
-    assert agrees(fast, step, made.tolerance)
+    assert disagreement(made, fast, step) is None
     fast.use(64, step)
     for updater in (plain, fast):
         torch.manual_seed(3)
@@ -133,14 +133,15 @@ def test_without_a_form_of_our_own_kernels_the_plain_one_is_compiled(
 
 
 def test_a_wrong_update_is_not_taken() -> None:
-    updater = filled(recipe())
+    made = recipe()
+    updater = filled(made)
 
     def wrong(*inputs: Any) -> Any:
         first, *rest = updater.plain(*inputs)
         return (first * 1.1, *rest)
 
-    assert agrees(updater, updater.plain, 1e-3)
-    assert not agrees(updater, wrong, 1e-3)
+    assert disagreement(made, updater, updater.plain) is None
+    assert "actor" in str(disagreement(made, updater, wrong))
 
 
 @pytest.mark.parametrize("change", ["batch_size", "capacity", "precision", "hidden"])

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.bench.plain import PLAIN
-from spreeze.compiling import Compilation, Recipe, agrees, set_precision
+from spreeze.compiling import Compilation, Recipe, disagreement, set_precision
 from spreeze.networks import plain_arithmetic
 from spreeze.replay import Replay, draw, gather
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
@@ -68,8 +68,8 @@ def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
     began = time.monotonic()
     step = _compiled(recipe)
     compile_s = time.monotonic() - began
-    if not agrees(fast, step, recipe.tolerance):
-        raise RuntimeError("the compiled update differs from the plain one")
+    if wrong := disagreement(recipe, fast, step):
+        raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
     cost = Cost(fast, batch_size)
     fast.use(batch_size, step)
     plain_round, num_plain = _plain_round(recipe.algo, algorithm, replay, state, batch_size)

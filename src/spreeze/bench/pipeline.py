@@ -27,7 +27,7 @@ def measure(config: Config, seconds: float) -> dict[str, Any]:
     processes = Processes()
     try:
         spec = describe_env(config.env, config, processes, [])
-        plan = make_plan(config, spec, look_around())
+        plan = make_plan(config, spec, look_around(), processes)
         sampling = measure_sampling(plan, portable(config.env), processes, seconds)
     finally:
         processes.close()

@@ -169,7 +169,8 @@ def _sampling(arguments: list[str]) -> int:
     began = time.monotonic()
     processes = Processes()
     try:
-        plan = make_plan(config, describe_env(args.env, config, processes, []), machine)
+        spec = describe_env(args.env, config, processes, [])
+        plan = make_plan(config, spec, machine, processes)
         num = plan.config.sampler.processes
         print(f"{args.env}: {num} samplers, {args.seconds:.0f} s ...", file=sys.stderr)
         result = measure(plan, portable(args.env), processes, args.seconds)

@@ -17,7 +17,14 @@ import torch
 from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.checkpoint import save_training
-from spreeze.compiling import Compilation, Recipe, agrees, recipe_of, set_precision
+from spreeze.compiling import (
+    Compilation,
+    Recipe,
+    disagreement,
+    loads_at_once,
+    recipe_of,
+    set_precision,
+)
 from spreeze.config import settled
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import Policy
@@ -50,7 +57,7 @@ def run(ctx: Context) -> Iterator[None]:
     outbox = Outbox(ctx, policy, replay.device)
     warmup, chunk = settled(config.learner.warmup_rows), updater.chunk
     warmup_steps = warmup * config.hyper.rows().segment
-    fewest, most = settled(config.learner.ratio_bounds)
+    knobs, (_, most) = ctx.control.supervisor, settled(config.learner.ratio_bounds)
     updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
     intake_s = next_intake_s = 0.0
@@ -68,9 +75,8 @@ def run(ctx: Context) -> Iterator[None]:
             words["replay_rows"], words["rows_lost"] = replay.num_rows, intake.num_lost
             words["policy_lag"] = intake.lag
             warm = replay.num_rows >= warmup
-            words["allowed_steps"] = allowed_steps(
-                warmup_steps, updates + chunk, fewest if warm else 0
-            )
+            fewest = float(knobs["min_updates_per_step"]) if warm else 0.0
+            words["allowed_steps"] = allowed_steps(warmup_steps, updates + chunk, fewest)
             if warm and updates < most * max(ctx.control.env_steps - warmup_steps, 0):
                 if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
@@ -154,10 +160,11 @@ class Swap:
         size = settled(ctx.config.learner.batch_size)
         self._largest = 1 << 62
         """Batch size that is known to fit."""
-        if self._wanted and self._recipe(size).path().exists():
-            # The plain form first: its preparation is slow beside a thread that loads.
-            with _shortage_allowed():
-                updater.prepare()
+        if self._wanted and (path := self._recipe(size).path()).exists():
+            if not loads_at_once(path):
+                # The plain form first: its preparation is slow beside a thread that loads.
+                with _shortage_allowed():
+                    updater.prepare()
             self._compilation(size)
 
     def run(self) -> None:
@@ -176,14 +183,16 @@ class Swap:
 
     def poll(self) -> None:
         """Look at the batch size that is asked for, and at what has been compiled."""
-        updater, words = self._updater, self._ctx.words
+        updater, words, verdicts = self._updater, self._ctx.words, self._verdicts
         size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
-        updater.batch_size = words["batch_size"] = size
-        if self._wanted and size not in self._verdicts:
+        if self._wanted and size not in verdicts:
             compilation = self._compilation(size)
             if compilation.poll():
-                self._verdicts[size] = self._judge(compilation)
-        words["compiled"] = self._verdicts.get(size, 0)
+                verdicts[size] = self._judge(compilation)
+            elif verdicts.get(updater.batch_size) == 1 and updater.batch_size <= self._largest:
+                size = updater.batch_size  # compiled already: it stays until the new one is, too
+        updater.batch_size = words["batch_size"] = size
+        words["compiled"] = verdicts.get(size, 0)
 
     def close(self) -> None:
         """End what is still being compiled."""
@@ -192,11 +201,15 @@ class Swap:
 
     def _judge(self, compilation: Compilation) -> int:
         """Take a compiled update into use if it is right; returns the word `compiled`."""
-        step, problem = compilation.step, compilation.problem
-        if step is not None and agrees(self._updater, step, compilation.recipe.tolerance):
-            self._updater.use(compilation.recipe.batch_size, step)
-            return 1
-        print(problem or "the compiled update differs from the plain one")
+        recipe, step, problem = compilation.recipe, compilation.step, compilation.problem
+        if step is not None:
+            self._updater.batch_size = recipe.batch_size
+            wrong = disagreement(recipe, self._updater, step)
+            if wrong is None:
+                self._updater.use(recipe.batch_size, step)
+                return 1
+            problem = f"the compiled update differs from the plain one: {wrong}"
+        print(problem)
         return 2 if "C++" in (problem or "") else 3
 
     def _recipe(self, size: int) -> Recipe:

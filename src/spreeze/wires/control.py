@@ -2,7 +2,7 @@
 
 | table      | written by     | words |
 |------------|----------------|-------|
-| supervisor | supervisor     | stop flag, and the live knobs: how many samplers act, batch size |
+| supervisor | supervisor     | stop flag, and the live knobs: how many samplers act, batch size, least updates per env step |
 | learner    | learner        | progress, replay fill, policy lag, what it really uses, how many env steps samplers may reach |
 | samplers   | sampler i      | progress and the means of its latest episodes |
 | evaluator  | evaluator      | progress and the latest and best evaluation |
@@ -22,7 +22,12 @@ from spreeze.wires.arena import Arena, Block
 
 _WORK = [("beats", "<i8"), ("waited_s", "<f8")]
 
-SUPERVISOR = [("stop", "<i8"), ("active_samplers", "<i8"), ("batch_size", "<i8")]
+SUPERVISOR = [
+    ("stop", "<i8"),
+    ("active_samplers", "<i8"),
+    ("batch_size", "<i8"),
+    ("min_updates_per_step", "<f8"),
+]
 LEARNER = [
     *_WORK,
     ("updates", "<i8"),

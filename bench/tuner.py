@@ -1,0 +1,240 @@
+"""Is the tuner right? The full grid of settings against what it chooses, and the paper's ablations.
+
+    python bench/tuner.py ENV TARGET [--time 60s] [--repeat 1] [--device auto]
+        [--processes 1,2] [--envs 8,32] [--batches 128,256,512]
+        [--only-batches 128,...,65536] [--only-samplers 1,2,...]
+
+Every cell is a real run of the command with `--tuner.off`, its update compiled beforehand; cells and
+tuned runs take turns. `--only-...` varies one setting and leaves the rest as the tuner has it. Writes
+bench/results/tuner-<env>-<machine>.json, draws docs/tuner-<env>-<machine>.svg, prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from spreeze.backends.local import Processes
+from spreeze.commands.bench import machine_facts
+from spreeze.compiling import Compilation, recipe_of
+from spreeze.config import config_with, default_config, settled
+from spreeze.metrics import learning_speed
+from spreeze.placement import look_around
+from spreeze.plan import Plan, describe_env, make_plan
+
+ROOT = Path(__file__).parent.parent
+FLAGS = {
+    "processes": "sampler.processes",
+    "envs": "sampler.envs_per_process",
+    "batch": "learner.batch_size",
+}
+Cell = dict[str, int]
+
+
+def main() -> None:
+    """Measure all cells and the tuner's own choice in turns, compare, keep, draw."""
+    args = arguments()
+    began = time.monotonic()
+    tuned = plan_of(args, {}, probe=True)
+    chosen = {name: int(settled(knob_of(tuned, name))) for name in FLAGS}
+    asked = {"processes": args.processes, "envs": args.envs, "batch": args.batches}
+    sides = [values or [chosen[name]] for name, values in asked.items()]
+    grid = [dict(zip(FLAGS, cell, strict=True)) for cell in product(*sides)]
+    grid = grid if any(asked.values()) else []
+    ablations = {
+        "batch": [chosen | {"batch": size} for size in args.only_batches],
+        "processes": [chosen | {"processes": num} for num in args.only_samplers],
+    }
+    cells = [*grid, *ablations["batch"], *ablations["processes"]]
+    for batch in sorted({chosen["batch"], *(cell["batch"] for cell in cells)}):
+        precompile(args, chosen | {"batch": batch})
+    with tempfile.TemporaryDirectory() as folder:
+        rows: list[dict[str, Any]] = []
+        for turn in range(args.repeat):
+            rows += [run(args, None, folder, turn)]
+            rows += [run(args, cell, folder, turn) for cell in cells]
+    result = {
+        "command": ["python", "bench/tuner.py", *sys.argv[1:]],
+        "machine": machine_facts(),
+        "seconds": round(time.monotonic() - began, 1),
+        "env": args.env,
+        "target": args.target,
+        "chosen": chosen,
+        "runs": rows,
+        "verdict": verdict(rows, grid),
+    }
+    gpus = result["machine"]["gpu"]
+    where = gpus[0].split()[-1].lower() if gpus else f"{result['machine']['cores']}cores"
+    path = ROOT / "bench" / "results" / f"tuner-{args.env}-{where}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    draw(result, ROOT / "docs" / f"tuner-{args.env}-{where}.svg")
+    print(json.dumps(result["verdict"], indent=2))
+    print(f"kept in {path}")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(part) for part in text.split(",")]
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("env")
+    parser.add_argument("target", type=float)
+    parser.add_argument("--time", default="60s")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    for name in ("processes", "envs", "batches", "only-batches", "only-samplers"):
+        parser.add_argument(f"--{name}", type=numbers, default=[])
+    return parser.parse_args()
+
+
+def knob_of(plan: Plan, name: str) -> Any:
+    """The plan's value of one of the grid's settings."""
+    section, knob = FLAGS[name].split(".")
+    return getattr(getattr(plan.config, section), knob)
+
+
+def plan_of(args: argparse.Namespace, cell: Cell, probe: bool = False) -> Plan:
+    """What a run with these settings would be."""
+    knobs = {FLAGS[name]: value for name, value in cell.items()}
+    config = config_with(default_config(env=args.env), {"device": args.device, **knobs})
+    processes = Processes()
+    try:
+        spec = describe_env(args.env, config, processes, [])
+        return make_plan(config, spec, look_around(), processes if probe else None)
+    finally:
+        processes.close()
+
+
+def precompile(args: argparse.Namespace, cell: Cell) -> None:
+    """Let the update of a cell be in the cache, as in the second run of a user."""
+    plan = plan_of(args, cell, probe=True)
+    recipe = recipe_of(plan.config, plan.spec, cell["batch"])
+    began = time.monotonic()
+    compilation = Compilation(recipe, Path(tempfile.gettempdir()) / "tuner-bench-compiler.log")
+    while not compilation.poll():
+        time.sleep(0.05)
+    compilation.close()
+    print(f"batch {cell['batch']}: compiled in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def run(args: argparse.Namespace, cell: Cell | None, folder: str, turn: int) -> dict[str, Any]:
+    """One run of the command; without a cell the tuner has its way."""
+    name = "tuned" if cell is None else "-".join(f"{k}{v}" for k, v in cell.items())
+    command = ["train", args.env, "--target", str(args.target), "--time", args.time]
+    command += ["--runs", folder, "--name", f"{turn}-{name}", "--seed", str(turn)]
+    command += ["--device", args.device]
+    for key, value in (cell or {}).items():
+        command += [f"--{FLAGS[key].replace('_', '-')}", str(value)]
+    command += [] if cell is None else ["--tuner.off"]
+    subprocess.run([sys.executable, "-m", "spreeze", *command], check=True, capture_output=True)
+    summary = json.loads(Path(folder, f"{turn}-{name}", "summary.json").read_text())
+    row = {
+        key: summary[key]
+        for key in ("sample_hz", "update_hz", "update_frame_hz", "best_return", "time_to_target_s")
+    }
+    row["learning_speed"] = learning_speed(
+        summary["update_hz"], summary["batch_size"], summary["sample_hz"]
+    )
+    print(f"{name:32} " + "  ".join(f"{k} {v}" for k, v in row.items()), flush=True)
+    return {"name": name, "cell": cell, "seed": turn, **row}
+
+
+def mean_of(rows: list[dict[str, Any]], key: str) -> float | None:
+    """Over seeds; None if one of them has no value."""
+    values = [row[key] for row in rows]
+    return None if not values or None in values else sum(values) / len(values)
+
+
+def verdict(rows: list[dict[str, Any]], grid: list[Cell]) -> dict[str, Any]:
+    """The tuner against the best cell: its rates, and its time to the target."""
+    if not grid:
+        return {}
+    cells = [[row for row in rows if row["cell"] == cell] for cell in grid]
+    ours = [row for row in rows if row["cell"] is None]
+    best = max(cells, key=lambda group: mean_of(group, "learning_speed") or 0.0)
+    times = [(t, group[0]["name"]) for group in cells if (t := mean_of(group, "time_to_target_s"))]
+    our_time = mean_of(ours, "time_to_target_s")
+    fastest = min(times) if times else (None, None)
+    shares = {
+        key: round((mean_of(ours, key) or 0.0) / max(mean_of(best, key) or 0.0, 1e-9), 3)
+        for key in ("sample_hz", "update_frame_hz", "learning_speed")
+    }
+    return {
+        "best_cell": best[0]["name"],
+        "share_of_best": shares,
+        "time_to_target_s": our_time,
+        "fastest_cell": {"name": fastest[1], "time_to_target_s": fastest[0]},
+    }
+
+
+def curve(
+    result: dict[str, Any], key: str, values: list[int], metric: str
+) -> list[tuple[int, float]]:
+    """A metric over one setting, the others as the tuner has them."""
+    at = []
+    for value in values:
+        cell = result["chosen"] | {key: value}
+        mean = mean_of([row for row in result["runs"] if row["cell"] == cell], metric)
+        at += [] if mean is None else [(value, mean)]
+    return at
+
+
+def draw(result: dict[str, Any], file: Path) -> None:
+    """A row of panels per setting that was varied."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    varied = {
+        key: sorted({row["cell"][key] for row in result["runs"] if row["cell"]}) for key in FLAGS
+    }
+    varied = {key: values for key, values in varied.items() if len(values) > 1}
+    if not varied:
+        return
+    panels = [
+        ("sample_hz", "env steps/s"),
+        ("update_frame_hz", "frames/s"),
+        ("time_to_target_s", f"seconds to {result['target']:g}"),
+    ]
+    plt.rcParams.update({"svg.fonttype": "none", "font.size": 9})
+    figure, axes = plt.subplots(
+        len(varied), 3, figsize=(10, 2.9 * len(varied)), squeeze=False, layout="constrained"
+    )
+    for line, (key, values) in zip(axes, varied.items(), strict=True):
+        for axis, (metric, label) in zip(line, panels, strict=True):
+            at = curve(result, key, values, metric)
+            if at:
+                axis.plot(*zip(*at, strict=True), "o-", color="#1f6feb")
+            ours = mean_of([row for row in result["runs"] if row["cell"] is None], metric)
+            if ours is not None:
+                axis.plot(
+                    [result["chosen"][key]], [ours], "*", ms=13, color="#d1632e", label="tuned"
+                )
+                axis.legend(frameon=False)
+            axis.set(
+                xscale="log",
+                xlabel={"batch": "batch size", "envs": "environments per process"}.get(
+                    key, "sampler processes"
+                ),
+                ylabel=label,
+            )
+            axis.set_xticks(values, [f"{value:,}" for value in values], fontsize=7)
+            axis.set_ylim(bottom=0)
+            axis.minorticks_off()
+            axis.grid(alpha=0.2)
+    figure.suptitle(f"{result['env']}: {result['machine']['cpu']}", fontsize=9)
+    figure.savefig(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""`spreeze tune`: what this machine can do with an environment, and the settings that follow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from spreeze.commands import write_json
+from spreeze.config import config_with, default_config, knob, settled
+from spreeze.errors import UsageError
+from spreeze.placement import look_around
+from spreeze.screen import choices, short
+
+if TYPE_CHECKING:
+    from spreeze.backends.local import Processes
+    from spreeze.plan import Plan
+
+SAMPLING_S = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Measure this machine with an environment and an algorithm, and print the settings for it."""
+
+    env: tyro.conf.Positional[str]
+    """Gymnasium id, module:Id, or package.module:EnvClass."""
+    algo: str = "sac"
+    """Algorithm."""
+    device: str = "auto"
+    """Where the networks learn: auto, cpu, cuda, cuda:0."""
+    retune: bool = False
+    """Forget what was measured before, and measure anew."""
+    plot: str | None = None
+    """Draw rates over processes and batch sizes, the chosen ones marked, to this file (extra `plot`)."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str], _started_s: float) -> int:
+    """Measure, choose, print."""
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze tune")
+    if args.plot is not None:
+        _check_plot(Path(args.plot))
+    from spreeze.backends.local import Processes
+    from spreeze.checks import check_config
+    from spreeze.plan import describe_env, make_plan
+
+    knobs = {"device": args.device, "retune": args.retune}
+    config = config_with(default_config(args.algo, args.env), knobs)
+    began = time.monotonic()
+    processes = Processes()
+    try:
+        spec = describe_env(args.env, config, processes, check_config(config))
+        plan = make_plan(config, spec, look_around(), processes, _say)
+        if plan.measured is None:
+            raise UsageError([f"nothing could be measured for {args.env}; see above."])
+        sampling = _sampling(plan, args.env, processes)
+    finally:
+        processes.close()
+    facts: dict[str, Any] = {
+        "command": ["spreeze", "tune", args.env, "--algo", args.algo, "--device", args.device],
+        "env": args.env,
+        "algo": args.algo,
+        "chosen": {name: knob(plan.config, name) for name in plan.reasons},
+        "reasons": plan.reasons,
+        "probes": {
+            "step_us": spec.step_us,
+            **plan.measured.to_json(),
+            "sample_hz": sampling,
+        },
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if args.plot is not None:
+        _draw(facts, Path(args.plot))
+    if args.json is not None:
+        write_json(facts, args.json)
+    if args.json != "-":
+        console = Console(highlight=False)
+        console.print(_probed(facts["probes"]))
+        console.print()
+        console.print(choices(plan))
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _sampling(plan: Plan, env: str, processes: Processes) -> dict[int, float]:
+    """Env steps per second by sampler processes, up to one per core."""
+    from spreeze.bench.sampling import measure
+    from spreeze.envs.targets import portable
+    from spreeze.plan import make_plan
+
+    cores, chosen = plan.machine.cores, settled(plan.config.sampler.processes)
+    counts = sorted({1, *(2**i for i in range(10) if 2**i < cores), chosen, cores})
+    rates = {}
+    for num in counts:
+        _say(f"{num} sampler{'s' if num > 1 else ''}, {SAMPLING_S:.0f} s ...")
+        config = config_with(plan.config, {"sampler.processes": num, "sampler.random_steps": 0})
+        with_num = make_plan(config, plan.spec, plan.machine)
+        result = measure(with_num, portable(env), processes, SAMPLING_S)
+        rates[num] = round(result["sample_hz"], 1)
+    return rates
+
+
+def _probed(probes: dict[str, Any]) -> Table:
+    """What was measured, a line each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    step = "not measured" if probes["step_us"] is None else f"{probes['step_us']:.0f} us"
+    table.add_row("one env step", step)
+    for title, name in (
+        ("forward pass, us by environments", "act_us"),
+        ("updates/s by threads", "thread_hz"),
+        ("updates/s by batch size, not compiled", "update_hz"),
+        ("env steps/s by sampler processes", "sample_hz"),
+    ):
+        if probes[name]:
+            values = "   ".join(f"{key:,}: {short(value)}" for key, value in probes[name].items())
+            table.add_row(title, values)
+    if probes["too_large"]:
+        table.add_row("memory was not enough for", f"batch {probes['too_large']:,}")
+    table.add_row("the probe took", f"{probes['seconds']:.1f} s")
+    return table
+
+
+def _check_plot(file: Path) -> None:
+    """Refuse what cannot be drawn before anything is measured."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise UsageError(
+            ["--plot needs matplotlib, which the extra plot has: pip install 'spreeze[plot]'"]
+        ) from None
+    mpl.use("Agg")
+    if file.suffix not in (".png", ".svg", ".pdf"):
+        raise UsageError([f"--plot {file}: the name must end in .png, .svg or .pdf."])
+    if not file.absolute().parent.is_dir():
+        raise UsageError([f"--plot {file}: there is no folder {file.absolute().parent}."])
+
+
+def _draw(facts: dict[str, Any], file: Path) -> None:
+    """Two panels: what more samplers bring, what larger batches bring."""
+    import matplotlib.pyplot as plt
+
+    chosen, probes = facts["chosen"], facts["probes"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    frames = {batch: hz * batch for batch, hz in probes["update_hz"].items()}
+    panels = (
+        (left, probes["sample_hz"], "sampler.processes", "sampler processes", "env steps/s"),
+        (right, frames, "learner.batch_size", "batch size", "frames/s (updates/s x batch size)"),
+    )
+    for axes, rates, name, x_label, y_label in panels:
+        axes.plot(list(rates), list(rates.values()), "o-", color="#1f6feb")
+        if (value := chosen.get(name)) in rates:
+            axes.plot([value], [rates[value]], "o", ms=14, mfc="none", mec="#d1632e", mew=2)
+            label = f"chosen: {value:,}"
+            axes.annotate(label, (value, rates[value]), (8, -16), textcoords="offset points")
+        top = 1.15 * max(rates.values())
+        axes.set(xlabel=x_label, ylabel=y_label, ylim=(0, top), xscale="log")
+        axes.set_xticks(list(rates), [f"{x:,}" for x in rates], fontsize=8)
+        axes.minorticks_off()
+        axes.grid(alpha=0.2)
+    figure.suptitle(f"{facts['env']}, {facts['algo']}, {chosen.get('device', '')}", fontsize=10)
+    figure.savefig(file, dpi=150)
+    plt.close(figure)

@@ -1,0 +1,75 @@
+"""Tuning from the outside: the command, what is remembered, and what a run does with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fakes
+import spreeze
+from spreeze import plan
+from spreeze.commands.tune import main
+from spreeze.probe import Question
+from spreeze.rundir import RunDir
+
+
+@pytest.fixture
+def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+    """Those that were not answered from memory, which is empty at first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    asked: list[Question] = []
+    call = plan.call
+
+    def listen(processes: Any, function: Any, *arguments: Any) -> Any:
+        asked.extend(argument for argument in arguments if isinstance(argument, Question))
+        return call(processes, function, *arguments)
+
+    monkeypatch.setattr(plan, "call", listen)
+    return asked
+
+
+def test_the_command_says_what_it_saw_and_chose_and_remembers_it(
+    tmp_path: Path, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.5)
+    files = [tmp_path / "first.json", tmp_path / "again.json"]
+    for file in files:
+        assert main(["fakes:ReachEnv", "--json", str(file)], 0.0) == 0
+    assert len(questions) == 1, "the second time it is known"
+    first, again = (json.loads(file.read_text()) for file in files)
+    assert set(first["chosen"]) == set(first["reasons"])
+    assert first["chosen"]["learner.batch_size"] == again["chosen"]["learner.batch_size"]
+    assert first["probes"]["update_hz"] == again["probes"]["update_hz"]
+    assert all(hz > 0 for hz in first["probes"]["sample_hz"].values())
+    assert main(["fakes:ReachEnv", "--retune", "--json", str(files[0])], 0.0) == 0
+    assert len(questions) == 2
+
+
+def test_a_run_measures_once_and_keeps_the_reasons(runs: str, questions: list[Question]) -> None:
+    for _ in range(2):
+        run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k")
+    assert len(questions) == 1
+    reasons = RunDir(run.path).read("config")["reasons"]
+    assert "updates/s" in reasons["learner.batch_size"]
+    assert "updates/s" in reasons["learner.threads"]
+
+
+def test_switched_off_it_measures_nothing(runs: str, questions: list[Question]) -> None:
+    run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k", **{"tuner.off": True})
+    assert questions == []
+    assert run.summary["batch_size"] == 256
+
+
+def test_a_probe_that_fails_is_said_and_the_run_goes_on(
+    runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Question) -> None:
+        raise MemoryError("the probe had no luck")
+
+    monkeypatch.setattr(plan, "measure", fail)
+    run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k", retune=True)
+    assert run.summary["reason"] == "steps"
+    assert "the probe had no luck); rules of thumb decide" in capsys.readouterr().err

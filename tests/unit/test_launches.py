@@ -1,0 +1,85 @@
+"""Compiled updates as lists of launches: what is a pointer, where it points, and the whole on a GPU."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from spreeze import launches
+from spreeze.launches import ALIGNMENT, ARENA, Launches, save, watch_kernels
+
+BEGIN = 0x7F00_0000_0000
+
+
+class Fake:
+    """As much of a tensor as has an address."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.nbytes = size
+        self._address = address
+
+    def data_ptr(self) -> int:
+        return self._address
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Input 0 claims a gigabyte though input 1 and the second segment of the arena begin inside it."""
+    segments = [
+        {"address": BEGIN - 4096, "total_size": 1000, "segment_pool_id": (0, 1)},
+        {"address": BEGIN + 8192, "total_size": 2048, "segment_pool_id": (0, 1)},
+        {"address": BEGIN - 9999, "total_size": 512, "segment_pool_id": (0, 0)},
+    ]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    return launches._Memory([Fake(BEGIN, 1 << 30), Fake(BEGIN + 256, 64)], (0, 1))  # type: ignore[list-item]
+
+
+def pointer(address: int) -> bytes:
+    return address.to_bytes(8, "little")
+
+
+def test_a_pointer_belongs_to_the_memory_that_begins_last_before_it(memory: Any) -> None:
+    assert memory.relocatable(pointer(BEGIN + 8)) == (0, 8)
+    assert memory.relocatable(pointer(BEGIN + 256)) == (1, 0)
+    assert memory.relocatable(pointer(BEGIN - 4096)) == (ARENA, 0)
+    assert memory.relocatable(pointer(BEGIN + 8200)) == (ARENA, 2 * ALIGNMENT + 8)
+    assert memory.arena_bytes == 2 * ALIGNMENT + 2048
+
+
+def test_counts_doubles_and_null_stay_as_they_are(memory: Any) -> None:
+    for raw in (bytes(8), pointer(1_000_000), struct.pack("<d", 0.5), struct.pack("<i", 7)):
+        assert bytes.fromhex(memory.relocatable(raw)) == raw
+
+
+def test_memory_of_somebody_else_is_refused(memory: Any) -> None:
+    """Stored, such a pointer would point to anything in the next process."""
+    with pytest.raises(RuntimeError, match="neither an input nor made by the update"):
+        memory.relocatable(pointer(BEGIN - 9999))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_function_of_triton_kernels_runs_from_its_list(tmp_path: Path) -> None:
+    import torch._inductor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mixed = torch.softmax(a * 2 + b, -1)
+        return (mixed + a, mixed.sum())
+
+    device = torch.device("cuda")
+    inputs = [torch.randn(300, 70, device=device) for _ in range(2)]
+    options = {"use_static_cuda_launcher": False}
+    with watch_kernels() as binaries, torch._inductor.config.patch(options), torch.no_grad():
+        made = torch._inductor.standalone_compile(
+            make_fx(function)(*inputs), inputs, dynamic_shapes="from_example_inputs"
+        )
+        save(made, inputs, binaries, tmp_path / "list")
+    stored = Launches(tmp_path / "list", device)
+    for _ in range(3):  # each result is an input of the next call
+        right = function(*inputs)
+        torch.testing.assert_close(tuple(stored(*inputs)), right)
+        inputs = [stored(*inputs)[0], inputs[0]]

@@ -1,0 +1,160 @@
+"""Settings from measurements: what the probe says, what follows from it, what is remembered."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spreeze import probe
+from spreeze.algos import ALGORITHMS
+from spreeze.config import Config, config_with, default_config, knob
+from spreeze.placement import Gpu, Machine
+from spreeze.probe import Measured, Question, measure, remember, remembered
+from spreeze.spec import EnvSpec
+from spreeze.tuner import MEASURED_KNOBS, expected_hz, resolve
+
+GIB = 2**30
+SPEC = EnvSpec(
+    id="HalfCheetah-v5",
+    obs_shape=(17,),
+    action_shape=(6,),
+    action_low=(-1.0,) * 6,
+    action_high=(1.0,) * 6,
+    step_us=60.0,
+)
+LAPTOP = Machine(cores=8, memory_bytes=8 * GIB, gpus=())
+DESKTOP = Machine(cores=16, memory_bytes=64 * GIB, gpus=(Gpu("RTX", 20 * GIB),))
+ANSWER = Measured(
+    act_us={4: 30.0, 8: 40.0, 16: 60.0, 32: 110.0},
+    thread_hz={1: 100.0, 2: 180.0, 4: 190.0},
+    update_hz={256: 100.0, 512: 55.0, 1024: 29.0},
+    too_large=None,
+    seconds=1.0,
+)
+LARGE_GPU = {256: 2250.0, 1024: 1900.0, 4096: 1300.0, 8192: 972.0, 16384: 620.0, 32768: 342.0}
+SMALL_GPU = {256: 1500.0, 1024: 900.0, 4096: 240.0, 8192: 120.0}
+
+
+def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) -> Config:
+    config = config_with(default_config(env=SPEC.id), knobs or {})
+    made = dataclasses.replace(ANSWER, **answer)
+    return resolve(config, SPEC, machine, lambda _: made)[0]
+
+
+def test_the_batch_is_as_large_as_pays() -> None:
+    assert tuned(DESKTOP, update_hz=LARGE_GPU).learner.batch_size == 8192
+    assert tuned(DESKTOP, update_hz=SMALL_GPU).learner.batch_size == 1024
+    assert tuned(LAPTOP).learner.batch_size == 256
+
+
+def test_a_batch_that_did_not_fit_is_said() -> None:
+    answer = dataclasses.replace(ANSWER, update_hz={256: 900.0, 1024: 800.0}, too_large=4096)
+    config = default_config(env=SPEC.id)
+    made, reasons = resolve(config, SPEC, DESKTOP, lambda _: answer)
+    assert made.learner.batch_size == 1024
+    assert "4,096 do not fit" in reasons["learner.batch_size"]
+
+
+def test_threads_are_worth_it_up_to_where_they_stop_scaling() -> None:
+    assert tuned(LAPTOP).learner.threads == 2, "two more would bring 6 %"
+    assert tuned(LAPTOP, thread_hz={1: 100.0, 2: 102.0}).learner.threads == 1
+    assert tuned(LAPTOP, thread_hz={1: 100.0, 2: 195.0, 4: 380.0}).learner.threads == 4
+
+
+def test_samplers_get_the_cores_that_are_left() -> None:
+    few, many = tuned(LAPTOP, thread_hz={1: 1.0}), tuned(LAPTOP, thread_hz={1: 1.0, 4: 9.0})
+    assert (few.sampler.processes, many.sampler.processes) == (6, 3)
+
+
+def test_environments_share_a_forward_pass_until_it_is_cheap() -> None:
+    assert tuned(LAPTOP).sampler.envs_per_process == 16, "60 us / 16 are 6 % of a step"
+    slow = {num: us / 10 for num, us in ANSWER.act_us.items()}
+    assert tuned(LAPTOP, act_us=slow).sampler.envs_per_process == 4
+    never = {num: 100.0 * num for num in ANSWER.act_us}
+    assert tuned(LAPTOP, act_us=never).sampler.envs_per_process == 4, "no number of them helps"
+
+
+def test_updates_between_publications_take_milliseconds() -> None:
+    for rates in (LARGE_GPU, SMALL_GPU, {256: 30.0}):
+        learner = tuned(DESKTOP, update_hz=rates).learner
+        hz = expected_hz(dataclasses.replace(ANSWER, update_hz=rates), True)[learner.batch_size]  # type: ignore[index]
+        assert 0.001 < learner.updates_per_publish / hz < 0.01  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"serial": True}, {"tuner.off": True}, dict.fromkeys(MEASURED_KNOBS, 4)]
+)
+def test_nothing_is_measured_where_it_would_decide_nothing(knobs: dict[str, Any]) -> None:
+    def refuse(_: Question) -> Measured:
+        raise AssertionError("measured")
+
+    resolve(config_with(default_config(env=SPEC.id), knobs), SPEC, LAPTOP, refuse)
+
+
+@pytest.mark.parametrize("name", MEASURED_KNOBS)
+def test_a_knob_that_was_given_stays(name: str) -> None:
+    assert knob(tuned(LAPTOP, {name: 3}), name) == 3
+
+
+def question(**changes: Any) -> Question:
+    hyper = dataclasses.asdict(ALGORITHMS["sac"].config(hidden=(8, 8)))
+    made = Question(
+        algo="sac",
+        hyper=hyper,
+        spec=SPEC.to_json(),
+        device="cpu",
+        gpu="",
+        precision="float32",
+        cores=2,
+        threads=None,
+    )
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_answers_are_remembered_for_the_same_question_alone() -> None:
+    remember(question(), ANSWER)
+    assert remembered(question()) == ANSWER
+    slower = dataclasses.replace(SPEC, step_us=99.0).to_json()
+    assert remembered(question(spec=slower)) == ANSWER, "the clock is no part of the question"
+    other = dataclasses.replace(SPEC, id="Walker2d-v5").to_json()
+    for changes in ({"cores": 4}, {"gpu": "RTX"}, {"precision": "bf16"}, {"spec": other}):
+        assert remembered(question(**changes)) is None
+
+
+@pytest.mark.usefixtures("empty_cache")
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"act_us": {"x": 1}}'])
+def test_a_spoilt_memory_is_none(content: str) -> None:
+    remember(question(), ANSWER)
+    question().path().write_text(content)
+    assert remembered(question()) is None
+
+
+def test_the_probe_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "CPU_BATCHES", (32, 64, 128))
+    monkeypatch.setattr(probe, "TURN_S", 0.01)
+    made = measure(question(cores=4))
+    assert list(made.update_hz) == [32, 64, 128]
+    assert list(made.thread_hz) == [1, 2]
+    assert list(made.act_us) == [4, 8, 16, 32]
+    everything = [*made.act_us.values(), *made.update_hz.values(), *made.thread_hz.values()]
+    assert all(value > 0 for value in everything)
+
+
+def test_out_of_memory_ends_the_search_and_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rate(_question: Question, _spec: EnvSpec, batch: int) -> float:
+        if batch > 1024:
+            raise RuntimeError("CUDA out of memory")
+        return 100.0
+
+    monkeypatch.setattr(probe, "_update_hz", rate)
+    made = measure(question(device="cuda", threads=1))
+    assert (list(made.update_hz), made.too_large) == ([256, 1024], 4096)
