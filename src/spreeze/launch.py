@@ -143,7 +143,7 @@ class Supervisor:
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
-        on_gpu = config.device != "cpu"
+        on_gpu = config.devices[0] != "cpu"
         batches = batches_worth_a_try(plan.measured, on_gpu) if plan.measured else []
         self.controller = Controller(config, plan.reasons, batches, self.control)
         self.tensorboard = TensorBoard(run_dir.path)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spreeze.algos.base import Algorithm, Metrics
-from spreeze.replay import Replay, Stage, draw, draw_by_priority, gather
+from spreeze.replay import Batches, Replay, Stage, draw, draw_by_priority, gather
 from spreeze.scaling import fresh_statistics, observe, policy_statistics, scaled
 from spreeze.spec import Batch, Layout
 
@@ -268,6 +268,8 @@ class Updater:
     """Runs updates on one device, each time `chunk` of them."""
 
     part: Part = "whole"
+    age = 0
+    """Updates that what comes from another device is behind: nothing does."""
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class Updater:
         self._metrics = torch.zeros(0)
         self._fast: dict[int, StepFunction] = {}
         self._prepared: dict[int, Callable[[], None]] = {}
-        self._stages: dict[int, Stage] = {}
+        self._stages: dict[int, Batches] = {}
 
     @property
     def parts(self) -> list[Updater]:
@@ -329,6 +331,9 @@ class Updater:
         """From now on, run a compiled form of the same update for this batch size."""
         self._fast[batch_size] = step
         self._prepared.pop(batch_size, None)
+
+    def pause(self) -> None:
+        """Nobody works on its parts until the next `run`."""
 
     def forget(self) -> None:
         """Drop everything prepared, and the memory it holds; compiled forms stay."""
@@ -369,13 +374,15 @@ class Updater:
     def _pass_on(self, i: int, extras: list[Tensor], noise: Tensor) -> None:
         """What else has come out of the i-th round of a chunk."""
 
-    def _batch(self, i: int, uniform: Tensor, stage: Stage | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _batch(
+        self, i: int, uniform: Tensor, stage: Batches | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Where the i-th round of a chunk reads: rows, window of them, places in the window."""
         if stage is not None:
             return stage.data[i], stage.window, stage.uniform
         return self._replay.data, self._replay.window, uniform[i]
 
-    def _stage(self, batch_size: int) -> Stage | None:
+    def _stage(self, batch_size: int) -> Batches | None:
         """The rows of one chunk, where the replay is out of the device's reach."""
         if self._replay.staged and batch_size not in self._stages:
             self._stages[batch_size] = Stage(
