@@ -59,7 +59,7 @@ def resolve(
     _network(filler, spec, machine)
     _check_halves(filler.config, spec)
     question = _question(filler, spec, machine)
-    measured = ask(question) if _matters(filler.config) else None
+    measured = ask(question) if _matters(filler) else None
     if measured is None:
         _rules_of_thumb(filler, spec)
     else:
@@ -200,11 +200,12 @@ MEASURED_KNOBS = (
 )
 
 
-def _matters(config: Config) -> bool:
+def _matters(filler: Filler) -> bool:
     """Whether anything is left that a measurement decides."""
-    free = any(knob(config, name) == "auto" for name in MEASURED_KNOBS)
+    config = filler.config
+    free = filler.second or any(knob(config, name) == "auto" for name in MEASURED_KNOBS)
     return (
-        free and not config.serial and not config.tuner.off
+        bool(free) and not config.serial and not config.tuner.off
     )  # a clock does not repeat with a seed
 
 
