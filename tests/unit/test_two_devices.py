@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import cases
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
+from spreeze.bench.pair import over_link
 from spreeze.checks import check_devices
 from spreeze.compiling import Recipe, disagreement
 from spreeze.config import config_with, default_config
@@ -415,3 +416,13 @@ def test_the_probe_measures_two_devices_too(monkeypatch: pytest.MonkeyPatch) -> 
     made = measure(question)
     assert list(made.split_hz) == [32, 64]
     assert all(rate > 0 for rate in made.split_hz.values())
+
+
+def test_the_model_of_two_gpus_is_as_fast_as_the_slowest_part() -> None:
+    halves = {"critic's half": 2e-3, "actor's half": 1e-3}
+    light = over_link("pcie4", 16, halves, [1_000_000, 1_000_000], one_hz=6000.0)
+    assert (light["update_hz"], light["limit"]) == (pytest.approx(8000), "critic's half")
+    assert light["speedup"] == pytest.approx(8 / 6)
+    heavy = over_link("pcie4", 16, halves, [100_000_000, 1_000_000], one_hz=6000.0)
+    assert heavy["limit"] == "copies there"
+    assert over_link("nvlink", 16, halves, [100_000_000, 0], 1.0)["limit"] == "critic's half"

@@ -58,7 +58,9 @@ def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
     for _ in range(TURNS):
         ones.append(rate(one.run, one.chunk, share, recipe.device))
         bursts.append(_burst(pair, share))
-    alone = {half.part: rate(half.run, half.chunk, share, str(half.device)) for half in pair.parts}
+    alone: dict[str, float] = {
+        half.part: rate(half.run, half.chunk, share, str(half.device)) for half in pair.parts
+    }
     two = {name: float(np.median([burst[name] for burst in bursts])) for name in bursts[0]}
     one_hz = float(np.median(ones))
     return {
@@ -81,30 +83,36 @@ def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
 
 
 def model(pair: Pair, alone: dict[str, float], one_hz: float) -> dict[str, Any]:
-    """What two devices of this kind would give over a fast and a slow link; of two kinds it says nothing."""
-    if pair.device.type != pair.actor.device.type:
-        return {"links": {}, "assumptions": ["none: the two devices are of different kinds"]}
-    there = [*pair.critic.for_actor, *pair.actor.critics]
-    back = pair.actor.outgoing
-    bytes_there, bytes_back = (sum(tensor.nbytes for tensor in way) for way in (there, back))
+    """What two GPUs of this kind would give; of anything else it says nothing."""
+    if {pair.device.type, pair.actor.device.type} != {"cuda"}:
+        return {"links": {}, "assumptions": ["nothing: it is one of two GPUs of the same kind"]}
+    there, back = [*pair.critic.for_actor, *pair.actor.critics], pair.actor.outgoing
+    bytes_each_way = [sum(tensor.nbytes for tensor in way) for way in (there, back)]
     local_s = _local_copy_s([tensor.to(pair.device) for tensor in (*there, *back)])
-    halves = {f"{part}'s half": pair.chunk / hz + local_s for part, hz in alone.items()}
-    links: dict[str, Any] = {}
-    for name, (bytes_per_s, latency_s) in LINKS.items():
-        times = halves | {
-            "copies there": latency_s + bytes_there / bytes_per_s,
-            "copies back": latency_s + bytes_back / bytes_per_s,
-        }
-        limit = max(times, key=lambda part: times[part])
-        hz = pair.chunk / times[limit]
-        links[name] = {"update_hz": hz, "limit": limit, "speedup": hz / one_hz, "times_s": times}
+    halves_s = {f"{part}'s half": pair.chunk / hz + local_s for part, hz in alone.items()}
     return {
-        "bytes_there_per_chunk": bytes_there,
-        "bytes_back_per_chunk": bytes_back,
+        "bytes_there_and_back_per_chunk": bytes_each_way,
         "local_copy_s_per_chunk": local_s,
-        "links": links,
+        "links": {
+            name: over_link(name, pair.chunk, halves_s, bytes_each_way, one_hz) for name in LINKS
+        },
         "assumptions": ASSUMPTIONS,
     }
+
+
+def over_link(
+    name: str, chunk: int, halves_s: dict[str, float], bytes_each_way: list[int], one_hz: float
+) -> dict[str, Any]:
+    """Updates per second of two GPUs joined by a link, and what limits them."""
+    bytes_per_s, latency_s = LINKS[name]
+    ways = ("copies there", "copies back")
+    copies = {
+        way: latency_s + size / bytes_per_s for way, size in zip(ways, bytes_each_way, strict=True)
+    }
+    times = halves_s | copies
+    limit = max(times, key=lambda part: times[part])
+    hz = chunk / times[limit]
+    return {"update_hz": hz, "limit": limit, "speedup": hz / one_hz, "s_per_chunk": times}
 
 
 def _use_compiled(updater: Updater, recipe: Recipe) -> None:

@@ -312,7 +312,7 @@ def _show_pair(rows: list[dict[str, Any]]) -> None:
         )
         for link, said in model["links"].items():
             print(
-                f"  model, {link:6}  {short(said['update_hz'])} updates/s on two devices of this kind, "
-                f"{said['speedup']:.2f} of one; the limit is the {said['limit']}"
+                f"  model, {link:6}  {short(said['update_hz'])} updates/s on two GPUs of this kind, "
+                f"{said['speedup']:.2f} of one; the limit: {said['limit']}"
             )
     print("\nThe model assumes:", *rows[0]["model"]["assumptions"], sep="\n  - ")
