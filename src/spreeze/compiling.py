@@ -30,10 +30,10 @@ from torch import Tensor
 from spreeze.algos import algorithm_file, find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.config import Config, settled
+from spreeze.halves import ActorHalf, CriticHalf
 from spreeze.launches import Launches, save, watch_kernels
 from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
-from spreeze.pair import ActorHalf, CriticHalf
 from spreeze.placement import cache_folder, compiler, cpu_name, other_cores
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
@@ -142,7 +142,7 @@ def _source(more: Path | None) -> str:
     """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
     here = Path(__file__).parent
     names = (
-        *("updates", "pair", "replay", "networks", "scaling"),
+        *("updates", "halves", "replay", "networks", "scaling"),
         *("fused", "kernels", "launches", "spec"),
     )
     files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]

@@ -124,7 +124,7 @@ def way_between(first: torch.device, second: torch.device) -> tuple[str, bool]:
     if "cpu" in (first.type, second.type):
         same = first.type == second.type
         return f"{first}, {second}: {'in host memory' if same else 'over the bus'}", False
-    if first.index == second.index:
+    if (first.index or 0) == (second.index or 0):
         return f"{first} named twice: two streams on one GPU", False
     if torch.cuda.can_device_access_peer(first, second):
         return f"{first}, {second}: from device to device", False

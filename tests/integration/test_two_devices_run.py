@@ -16,7 +16,7 @@ import fakes
 import spreeze
 from spreeze.compiling import Compilation, recipe_of
 from spreeze.config import config_from_json
-from spreeze.pair import ActorHalf
+from spreeze.halves import ActorHalf
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec
 

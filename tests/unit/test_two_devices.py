@@ -21,7 +21,8 @@ from spreeze.compiling import Recipe, disagreement
 from spreeze.config import config_with, default_config
 from spreeze.errors import UsageError
 from spreeze.exchange import Channel, ChannelClosed, way_between
-from spreeze.pair import AHEAD, ActorHalf, Pair, SideFailed
+from spreeze.halves import ActorHalf
+from spreeze.pair import AHEAD, Pair, SideFailed
 from spreeze.placement import Gpu, Machine
 from spreeze.plan import make_plan
 from spreeze.probe import Measured, Question, measure

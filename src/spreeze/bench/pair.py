@@ -62,7 +62,7 @@ def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
         half.part: rate(half.run, half.chunk, share, str(half.device)) for half in pair.parts
     }
     two = {name: float(np.median([burst[name] for burst in bursts])) for name in bursts[0]}
-    one_hz = float(np.median(ones))
+    one_hz, way = float(np.median(ones)), way_between(first, torch.device(second))[0]
     return {
         "batch_size": size,
         "precision": recipe.precision,
@@ -73,8 +73,8 @@ def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
             "update_frame_hz": two["update_hz"] * size,
             "exchange_age_bound": pair.age_bound,
             "chunk": pair.chunk,
-            "way": way_between(first, torch.device(second))[0],
-            "one_physical_gpu": first.type == "cuda" and first.index == torch.device(second).index,
+            "way": way,
+            "one_physical_gpu": "two streams" in way,
         },
         "speedup": two["update_hz"] / one_hz,
         "alone": {f"{part}_update_hz": hz for part, hz in alone.items()},
