@@ -24,7 +24,7 @@ from spreeze.placement import Machine, cpu_name
 from spreeze.probe import Measured, Question, measure, remember, remembered
 from spreeze.rundir import RunDir, find_run
 from spreeze.spec import EnvSpec, transition_layout
-from spreeze.tuner import exchange_bytes, gpu_index, learning_bytes, resolve
+from spreeze.tuner import gpu_index, learning_bytes, resolve, second_bytes
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
 from spreeze.wires.experience import experience_blocks
@@ -138,7 +138,7 @@ def make_plan(
         _check_fits(learning, machine.gpus[index].memory_bytes, "GPU memory")
     for device in second:
         index = gpu_index(device)
-        actors = exchange_bytes(config, spec)
+        actors = second_bytes(config, spec)
         if index is None:
             needed |= actors
         else:

@@ -37,7 +37,7 @@ FRESH_BATCHES = 4
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
 """Of the free memory: what a run takes of the GPU's at most; what it page-locks of the host's."""
 NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
-EXCHANGE_SLOTS = 5  # chunks of rows on a second device: some on their way, one in use
+EXCHANGE_SLOTS = 5  # chunks of rows, on either of two devices: some on their way, one in use
 SPLIT_GAIN = 1.05
 """What two devices have to bring before they are taken by themselves."""
 CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and compiler
@@ -77,19 +77,22 @@ def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
     numbers = config.hyper.policy_form(spec).size(spec) * 3  # actor and two critics
     rows = settled(config.learner.batch_size) * config.hyper.rows().segment
     units = rows * sum(hidden)
+    exchanged = {}
+    if len(config.devices) > 1:
+        chunk = settled(config.learner.updates_per_publish) * settled(config.learner.batch_size)
+        row_bytes = transition_layout(spec, config.hyper.rows()).row_bytes
+        exchanged["rows for the actor"] = EXCHANGE_SLOTS * chunk * row_bytes
     return {
+        **exchanged,
         "networks": numbers * 4 * NETWORK_COPIES,
         "activations": units * 4 * ACTIVATION_COPIES,
         **({} if config.devices[0] == "cpu" else {"CUDA": CUDA_BYTES}),
     }
 
 
-def exchange_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
-    """What the actor takes of a second device's memory: as learning does, and rows on their way to it."""
-    learning = {f"actor's {name}": size for name, size in learning_bytes(config, spec).items()}
-    rows = settled(config.learner.updates_per_publish) * settled(config.learner.batch_size)
-    layout = transition_layout(spec, config.hyper.rows())
-    return {**learning, "rows for the actor": EXCHANGE_SLOTS * rows * layout.row_bytes}
+def second_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
+    """What the actor takes of a second device's memory: no more than learning does on the first."""
+    return {f"second device: {name}": size for name, size in learning_bytes(config, spec).items()}
 
 
 class Filler:
@@ -211,15 +214,16 @@ def _matters(filler: Filler) -> bool:
 
 def _question(filler: Filler, spec: EnvSpec, machine: Machine) -> Question:
     config, on_gpu = filler.config, filler.on_gpu
-    given, index = config.learner.threads, gpu_index(config.devices[0])
+    given = config.learner.threads
     second = config.devices[1] if len(config.devices) > 1 else filler.second
+    gpus = [gpu_index(device) for device in (config.devices[0], second or "cpu")]
     return Question(
         algo=config.algo,
         hyper=dataclasses.asdict(config.hyper),
         spec=spec.to_json(),
         device=config.devices[0],
         second=second if has_actor(config.hyper, spec) else None,
-        gpu=machine.gpus[index].name if index is not None else "",
+        gpu=", ".join(machine.gpus[index].name for index in gpus if index is not None),
         precision=settled(config.learner.precision),
         cores=machine.cores,
         threads=1 if on_gpu else None if given == "auto" else given,
