@@ -86,8 +86,7 @@ def check_config(config: Config) -> list[str]:
             problems.append(str(error))
     if config.target is not None and not _is_number(config.target):
         problems.append(f"--target {config.target}: must be a finite return.")
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
-        problems.append(f"--device {config.device}: must be auto, cpu, cuda or cuda:0.")
+    problems += check_devices(config.device, config.learner.same_device)
     problems += [
         f"--{name} {knob(config, name)}: must be one of {', '.join(filter(None, allowed))}."
         for name, allowed in CHOICES.items()
@@ -115,6 +114,26 @@ def check_config(config: Config) -> list[str]:
     return problems + _check_sizes(config)
 
 
+def check_devices(device: str, same_allowed: bool) -> list[str]:
+    """Whether the words of --device are devices, and go together."""
+    names = device.split(",")
+    if device != "auto" and not all(re.fullmatch(r"cpu|cuda(:\d+)?", name) for name in names):
+        return [
+            f"--device {device}: must be auto, cpu, cuda or cuda:0, or two of them with a comma: cuda:0,cuda:1."
+        ]
+    if len(names) > 2:
+        return [
+            f"--device {device}: two devices at most, the critic's and the actor's: {names[0]},{names[1]}."
+        ]
+    gpus = ["cuda:0" if name == "cuda" else name for name in names if name != "cpu"]
+    if len(gpus) > len(set(gpus)) and not same_allowed:
+        return [
+            f"--device {device}: that is one GPU twice. Name it once, or add --learner.same-device "
+            "if critic and actor are to share it."
+        ]
+    return []
+
+
 def _check_sizes(config: Config) -> list[str]:
     """Knobs that are right by themselves and wrong together."""
     problems = []
@@ -133,7 +152,7 @@ def _check_sizes(config: Config) -> list[str]:
     ):
         if config.serial and asked:
             problems.append(f"{flag} needs a process of its own: not with --serial.")
-    if config.device == "cpu" and config.replay.placement in ("gpu", "pinned"):
+    if config.devices[0] == "cpu" and config.replay.placement in ("gpu", "pinned"):
         problems.append(
             f"--replay.placement {config.replay.placement} is for a GPU, and --device is cpu: use host."
         )

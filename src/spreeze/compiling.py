@@ -30,13 +30,14 @@ from torch import Tensor
 from spreeze.algos import algorithm_file, find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.config import Config, settled
+from spreeze.halves import ActorHalf, CriticHalf
 from spreeze.launches import Launches, save, watch_kernels
 from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
 from spreeze.placement import cache_folder, compiler, cpu_name, other_cores
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
-from spreeze.updates import Step, StepFunction, Updater, init_state
+from spreeze.updates import Part, Step, StepFunction, Updater, init_state
 
 DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
 """Knobs of algorithms that are not compiled in: updates get them as data, or only samplers do."""
@@ -62,6 +63,8 @@ class Recipe:
     threads: int
     staged: bool = False
     """Whether batches come to the device ready drawn: the replay is out of its reach."""
+    part: Part = "whole"
+    """Both networks, or one of them on a device of its own."""
 
     def path(self) -> Path:
         """Where the compiled form lies, or will."""
@@ -99,27 +102,34 @@ class Recipe:
         device = torch.device(self.device)
         algorithm = self.algorithm(arithmetic)
         layout = transition_layout(spec, algorithm.config.rows())
+        state, rates = init_state(algorithm, 0, device), (1e-3, 0.01)
+        if self.part == "actor":
+            return ActorHalf(algorithm, layout, device, state, self.batch_size, rates)
         placement: Placement = "host" if self.staged else "gpu"
         prioritised = algorithm.config.priorities()[0] > 0
         replay = Replay(
             layout, self.capacity, device, placement, hollow=hollow, prioritised=prioritised
         )
-        state = init_state(algorithm, 0, device)
-        return Updater(algorithm, replay, state, self.batch_size, (1e-3, 0.01))
+        kind = CriticHalf if self.part == "critic" else Updater
+        return kind(algorithm, replay, state, self.batch_size, rates)
 
 
-def recipe_of(config: Config, spec: EnvSpec, batch_size: int, staged: bool = False) -> Recipe:
-    """What the update of a run depends on."""
+def recipe_of(
+    config: Config, spec: EnvSpec, batch_size: int, staged: bool = False, part: Part = "whole"
+) -> Recipe:
+    """What the update of a run depends on, or a half of it."""
+    of_actor = part == "actor"  # which never sees the replay
     return Recipe(
         algo=config.algo,
         hyper=dataclasses.asdict(config.hyper),
         spec=spec.to_json(),
-        capacity=settled(config.replay.capacity),
+        capacity=0 if of_actor else settled(config.replay.capacity),
         batch_size=batch_size,
-        device=config.device,
+        device=config.devices[-1 if of_actor else 0],
         precision=settled(config.learner.precision),
         threads=settled(config.learner.threads),
-        staged=staged,
+        staged=staged and not of_actor,
+        part=part,
     )
 
 
@@ -131,7 +141,10 @@ def set_precision(precision: str) -> None:
 def _source(more: Path | None) -> str:
     """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
     here = Path(__file__).parent
-    names = ("updates", "replay", "networks", "scaling", "fused", "kernels", "launches", "spec")
+    names = (
+        *("updates", "halves", "replay", "networks", "scaling"),
+        *("fused", "kernels", "launches", "spec"),
+    )
     files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]
     text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])
     return hashlib.sha256(text).hexdigest()
@@ -249,11 +262,11 @@ def load(path: Path, device: torch.device) -> StepFunction:
 def disagreement(recipe: Recipe, updater: Updater, step: StepFunction) -> str | None:
     """What is wrong with one update by `step`, compared with the plain one and an exact one."""
     inputs = updater.inputs(updater.batch_size)
-    exact = Step(recipe.algorithm("float32"), updater.layout)
+    exact = Step(recipe.algorithm("float32"), updater.layout, updater.part)
     with torch.no_grad():
         results = zip(exact(*inputs), updater.plain(*inputs), step(*inputs), strict=True)
-        names = (*updater.plain.names, "metrics", "index", "priorities")
-        for name, (right, plain, ours) in zip(names, results, strict=False):
+        names = (*updater.plain.names, "metrics", *updater.plain.extras)
+        for name, (right, plain, ours) in zip(names, results, strict=True):
             off, usual = _distance(ours, right), _distance(plain, right)
             length = float(right.float().norm())
             if not off <= CLOSE * length + ROUGH * usual + 1e-6:
@@ -284,6 +297,8 @@ def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
     torch.set_num_threads(recipe.threads)
     set_precision(recipe.precision)
+    if (device := torch.device(recipe.device)).index is not None:
+        torch.cuda.set_device(device)
     path = recipe.path()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{os.getpid()}-{path.name}")

@@ -67,9 +67,11 @@ class LearnerConfig:
     updates_per_publish: int | Auto = "auto"
     """Updates between two publications of the policy."""
     threads: int | Auto = "auto"
-    """CPU threads of the learner."""
+    """CPU threads of the learner, on each of its devices."""
     compile: bool = True
     """Compile the update in the background and swap it in when it is ready."""
+    same_device: bool = False
+    """Let --device name one GPU twice: critic and actor then share it, each with a stream of its own."""
     precision: Literal["float32", "tf32", "bf16"] | Auto = "auto"
     """Matrix products; parameters and optimiser are always float32. Auto: bf16 where the device has it."""
 
@@ -139,7 +141,7 @@ class Config:
     serial: bool = False
     """All roles in one process: breakpoints work, and a seed repeats bit by bit."""
     device: str = "auto"
-    """Where the networks learn: auto, cpu, cuda, cuda:0."""
+    """Where the networks learn: auto, cpu, cuda, cuda:0. Two with a comma: the critic on the first, the actor on the second."""
     cores: Literal["separate", "shared"] | Auto = "auto"
     """CPU cores. separate: the learner has its own, all else keeps to the others. Auto: from five cores on."""
     retune: bool = False
@@ -175,6 +177,16 @@ class Config:
     def max_steps(self) -> int | None:
         """The limit of env steps."""
         return None if self.steps is None else parse_count(self.steps)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Where the networks learn: one device for both, or the critic's and the actor's."""
+        return tuple(self.device.split(","))
+
+    @property
+    def learner_cores(self) -> int:
+        """CPU threads of the learner, on all its devices together."""
+        return settled(self.learner.threads) * len(self.devices)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `config_from_json` is the inverse."""

@@ -201,11 +201,11 @@ class Launches:
     def __init__(self, file: Path, device: torch.device) -> None:
         """Load the kernels and take the memory."""
         self._arena = torch.zeros(1, device=device)  # the driver's calls need a device in use
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(file) as archive, torch.cuda.device(device):
             listing = json.loads(archive.read("launches.json"))
             names = {launch["kernel"]: launch["name"] for launch in listing["launches"]}
             functions = {file: _function(archive.read(file), names[file]) for file in names}
-        self._launches = [_Launch(functions[x["kernel"]], x) for x in listing["launches"]]
+            self._launches = [_Launch(functions[x["kernel"]], x) for x in listing["launches"]]
         self._arena = torch.empty(listing["arena_bytes"], dtype=torch.uint8, device=device)
         self._computed = [_view(self._arena, output) for output in listing["outputs"]]
         self._outputs = [[torch.empty_like(x) for x in self._computed] for _ in range(2)]
@@ -216,8 +216,9 @@ class Launches:
         aligned = [x if x.data_ptr() % 16 == 0 else x.clone() for x in inputs]
         bases = [x.data_ptr() for x in (*aligned, self._arena)]  # the arena is the last: -1
         stream = c_void_p(torch.cuda.current_stream(self._arena.device).cuda_stream)
-        for launch in self._launches:
-            launch(bases, stream)
+        with torch.cuda.device(self._arena.device):
+            for launch in self._launches:
+                launch(bases, stream)
         self._outputs.reverse()
         torch._foreach_copy_(self._outputs[0], self._computed)  # all in one kernel
         return self._outputs[0]

@@ -24,7 +24,7 @@ from spreeze.placement import Machine, cpu_name
 from spreeze.probe import Measured, Question, measure, remember, remembered
 from spreeze.rundir import RunDir, find_run
 from spreeze.spec import EnvSpec, transition_layout
-from spreeze.tuner import learning_bytes, resolve
+from spreeze.tuner import gpu_index, learning_bytes, resolve, second_bytes
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
 from spreeze.wires.experience import experience_blocks
@@ -124,7 +124,8 @@ def make_plan(
     }
     learning = learning_bytes(config, spec)
     replay = {f"replay of {capacity:,} transitions": capacity * layout.row_bytes}
-    if config.device == "cpu":
+    index, second = gpu_index(config.devices[0]), config.devices[1:]
+    if index is None:
         needed |= replay | learning
     else:
         if config.replay.placement == "gpu":
@@ -134,8 +135,14 @@ def make_plan(
         if config.replay.placement == "host":
             rows = settled(config.learner.updates_per_publish) * settled(config.learner.batch_size)
             learning["batches"] = needed["batches"] = rows * layout.row_bytes
-        index = int(config.device.partition(":")[2] or 0)
         _check_fits(learning, machine.gpus[index].memory_bytes, "GPU memory")
+    for device in second:
+        index = gpu_index(device)
+        actors = second_bytes(config, spec)
+        if index is None:
+            needed |= actors
+        else:
+            _check_fits(actors, machine.gpus[index].memory_bytes, "the actor's GPU memory")
     _check_fits(needed, machine.memory_bytes, "memory")
     return Plan(config, reasons, spec, blocks, machine, measured)
 

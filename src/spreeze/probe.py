@@ -31,7 +31,7 @@ ENVS = (4, 8, 16, 32)
 CPU_BATCHES = (256, 512, 1024, 2048)
 GPU_BATCHES = (256, 1024, 4096, 8192, 16384, 32768)
 THREADS = (1, 2, 4, 8, 16)
-ROWS, CHUNK = 50_000, 4
+ROWS, CHUNK, SPLIT_CHUNKS = 50_000, 4, 8
 TURN_S, SLOWEST_S = 0.12, 0.25
 """How long each rate is measured, and an update that takes longer ends the search."""
 RATES = (1e-4, 0.005)
@@ -45,6 +45,8 @@ class Question:
     hyper: dict[str, Any]
     spec: dict[str, Any]
     device: str
+    second: str | None = None
+    """Another device, for the actor: how fast both are together is to be measured too."""
     gpu: str
     precision: str
     cores: int
@@ -71,6 +73,8 @@ class Measured:
     """Updates per second by CPU threads, at the smallest batch; empty on a GPU."""
     update_hz: dict[int, float]
     """Updates per second by batch size, not compiled yet."""
+    split_hz: dict[int, float] = dataclasses.field(default_factory=dict)
+    """The same with the actor on a second device."""
     too_large: int | None
     """A batch size for which the memory was not enough."""
     seconds: float
@@ -84,7 +88,7 @@ def remembered(question: Question) -> Measured | None:
     """What was measured before, if it was."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
         stored = json.loads(question.path().read_text())
-        for name in ("act_us", "thread_hz", "update_hz"):
+        for name in ("act_us", "thread_hz", "update_hz", "split_hz"):
             stored[name] = {int(key): float(value) for key, value in stored[name].items()}
         return Measured(**stored)
     return None
@@ -135,10 +139,12 @@ def measure(question: Question) -> Measured:
             break
         if update_hz[batch] < 1 / SLOWEST_S:
             break
+    split_hz = {batch: _split_hz(question, spec, batch) for batch in update_hz if question.second}
     return Measured(
         act_us=act_us,
         thread_hz=thread_hz,
         update_hz=update_hz,
+        split_hz=split_hz,
         too_large=too_large,
         seconds=round(time.monotonic() - began, 2),
     )
@@ -152,12 +158,47 @@ def _act_us(spec: EnvSpec, form: PolicyForm, num_envs: int) -> float:
 
 
 def _update_hz(question: Question, spec: EnvSpec, batch: int) -> float:
-    """Updates per second in the plain form, on transitions that mean nothing."""
+    """Updates per second in the plain form."""
+    import torch
+
+    from spreeze.updates import Updater
+
+    updater = Updater(*_learner_of(question, spec, batch))
+
+    def run() -> None:
+        updater.run()
+        if updater.device.type == "cuda":
+            torch.cuda.synchronize(updater.device)
+
+    return updater.chunk * _rate(run, TURN_S)
+
+
+def _split_hz(question: Question, spec: EnvSpec, batch: int) -> float:
+    """The same on two devices; they are let run for some chunks, or one would always wait for the other."""
+    import torch
+
+    from spreeze.pair import Pair
+
+    what = (*_learner_of(question, spec, batch), torch.device(str(question.second)))
+    pair = Pair(*what)
+
+    def run() -> None:
+        for _ in range(SPLIT_CHUNKS):
+            pair.run()
+        pair.pause()
+        if pair.device.type == "cuda":
+            torch.cuda.synchronize(pair.device)
+
+    return SPLIT_CHUNKS * pair.chunk * _rate(run, TURN_S)
+
+
+def _learner_of(question: Question, spec: EnvSpec, batch: int) -> tuple[Any, ...]:
+    """What updates are made of, with transitions that mean nothing."""
     import torch
 
     from spreeze.networks import plain_arithmetic
     from spreeze.replay import Replay
-    from spreeze.updates import Updater, init_state
+    from spreeze.updates import init_state
 
     device = torch.device(question.device)
     if device.index is not None:
@@ -170,16 +211,8 @@ def _update_hz(question: Question, spec: EnvSpec, batch: int) -> float:
     rows = np.zeros(ROWS, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
     replay.insert(rows)
-    on_gpu = device.type == "cuda"
-    state = init_state(algorithm, 0, device)
-    updater = Updater(algorithm, replay, state, batch, RATES, CHUNK if on_gpu else 1)
-
-    def run() -> None:
-        updater.run()
-        if on_gpu:
-            torch.cuda.synchronize(device)
-
-    return updater.chunk * _rate(run, TURN_S)
+    state, chunk = init_state(algorithm, 0, device), CHUNK if device.type == "cuda" else 1
+    return algorithm, replay, state, batch, RATES, chunk
 
 
 def _rate(function: Callable[[], Any], seconds: float) -> float:

@@ -77,8 +77,9 @@ class Progress:
         """Time and env steps, each second."""
         self._beats: dict[str, tuple[int, float]] = {}
         self._processes: dict[int, psutil.Process] = {}
-        self._gpu = _GpuMeter(config.device)
+        self._gpu = _GpuMeter(config.devices)
         self._lags: list[float] = []
+        self._ages: list[float] = []
         self._looked_at_use_s = 0.0
         self._first: tuple[float, int, int] | None = None
         """Time, env steps and updates when updates began: rates are over what came after."""
@@ -158,6 +159,7 @@ class Progress:
             self._measure_use()
             if learner["first_update_s"] > 0:
                 self._lags.append(snap.policy_lag)
+                self._ages.append(float(learner["exchange_age"]))
             self._record()
         snap.bottleneck = self._bottleneck()
         snap.warnings = self._warnings(now)
@@ -212,6 +214,9 @@ class Progress:
             "best_return": snap.best_return,
             "final_return": snap.eval_return,
             "policy_lag_mean": round(sum(self._lags) / len(self._lags), 2) if self._lags else None,
+            "exchange_age_mean": round(sum(self._ages) / len(self._ages), 2)
+            if len(config.devices) > 1 and self._ages
+            else None,
             "updates_per_step": round(snap.updates / max(snap.env_steps, 1), 6),
             "rows_lost": int(control.learner["rows_lost"]),
             "steps_rejected": int(control.samplers["rejected"].sum()),
@@ -313,6 +318,10 @@ class Progress:
             )
         if problem := self.made_room:
             out.append(problem)
+        if control.learner["detour"]:
+            out.append(
+                "the two GPUs cannot reach each other's memory: copies go through the host's, slower"
+            )
         if problem := COMPILE_PROBLEMS.get(int(control.learner["compiled"])):
             out.append(problem)
         if failed := int(control.learner["saves_failed"] + control.evaluator["saves_failed"]):
@@ -335,26 +344,28 @@ class Progress:
 
 
 class _GpuMeter:
-    """Use of one GPU in percent, by NVML; None without one."""
+    """Mean use of the GPUs that learn in percent, by NVML; None without one."""
 
-    def __init__(self, device: str) -> None:
-        self._handle: Any = None
-        if device.startswith("cuda"):
-            import pynvml
+    def __init__(self, devices: tuple[str, ...]) -> None:
+        self._handles: list[Any] = []
+        for device in dict.fromkeys(devices):
+            if device.startswith("cuda"):
+                import pynvml
 
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlInit()
-                index = int(device.partition(":")[2] or 0)
-                visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-                if len(visible) > index and visible[index].strip().isdigit():
-                    index = int(visible[index])
-                self._handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                with contextlib.suppress(pynvml.NVMLError):
+                    pynvml.nvmlInit()
+                    index = int(device.partition(":")[2] or 0)
+                    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+                    if len(visible) > index and visible[index].strip().isdigit():
+                        index = int(visible[index])
+                    self._handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
 
     def percent(self) -> float | None:
-        if self._handle is None:
+        if not self._handles:
             return None
         import pynvml
 
         with contextlib.suppress(pynvml.NVMLError):
-            return float(pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
+            used = [pynvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in self._handles]
+            return float(sum(used)) / len(used)
         return None

@@ -139,20 +139,31 @@ class Replay:
         self.priorities[new] = largest
 
 
-class Stage:
-    """Batches drawn on the host for one chunk of updates, and their place on the device."""
+class Batches:
+    """The batches of one chunk of updates, drawn elsewhere, in their place on the device."""
+
+    def __init__(self, layout: Layout, chunk: int, batch_size: int, device: torch.device) -> None:
+        """Room for `chunk` batches."""
+        self.data = torch.zeros(chunk, batch_size, layout.width, device=device)
+        # With these an update reads every row of its batch once, in order.
+        self.window = torch.tensor([0, batch_size], device=device)
+        self.uniform = (torch.arange(batch_size, device=device) + 0.5) / batch_size
+
+    def fill(self) -> None:
+        """Get new ones, if they do not come by themselves."""
+
+
+class Stage(Batches):
+    """Batches drawn on the host for a GPU that cannot read the replay."""
 
     def __init__(self, replay: Replay, chunk: int, batch_size: int) -> None:
-        """Room for `chunk` batches."""
+        """Room for `chunk` batches, here and on the device."""
         device, width = replay.device, replay.layout.width
+        super().__init__(replay.layout, chunk, batch_size, device)
         on_gpu = device.type == "cuda"
         self._replay = replay
         self._drawn = torch.zeros(chunk * batch_size, width, pin_memory=on_gpu)
         self._free = sleeping_event() if on_gpu else None
-        self.data = torch.zeros(chunk, batch_size, width, device=device)
-        # With these an update reads every row of its batch once, in order.
-        self.window = torch.tensor([0, batch_size], device=device)
-        self.uniform = (torch.arange(batch_size, device=device) + 0.5) / batch_size
 
     def fill(self) -> None:
         """Draw anew, and send it after the updates that read what was there."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spreeze.algos import ALGORITHMS, find_algorithm
+from spreeze.algos.base import AlgoConfig
 from spreeze.config import Config, config_with, knob, knob_names, settled, with_algorithm
 from spreeze.errors import UsageError
 from spreeze.metrics import learning_speed
@@ -36,6 +37,9 @@ FRESH_BATCHES = 4
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
 """Of the free memory: what a run takes of the GPU's at most; what it page-locks of the host's."""
 NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
+EXCHANGE_SLOTS = 5  # chunks of rows, on either of two devices: some on their way, one in use
+SPLIT_GAIN = 1.05
+"""What two devices have to bring before they are taken by themselves."""
 CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and compiler
 
 
@@ -53,7 +57,9 @@ def resolve(
     _choose(filler, spec)
     _learn_where(filler, machine)
     _network(filler, spec, machine)
-    measured = ask(_question(filler.config, spec, machine)) if _matters(filler.config) else None
+    _check_halves(filler.config, spec)
+    question = _question(filler, spec, machine)
+    measured = ask(question) if _matters(filler) else None
     if measured is None:
         _rules_of_thumb(filler, spec)
     else:
@@ -72,11 +78,22 @@ def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
     numbers = config.hyper.policy_form(spec).size(spec) * 3  # actor and two critics
     rows = settled(config.learner.batch_size) * config.hyper.rows().segment
     units = rows * sum(hidden)
+    exchanged = {}
+    if len(config.devices) > 1:
+        chunk = settled(config.learner.updates_per_publish) * settled(config.learner.batch_size)
+        row_bytes = transition_layout(spec, config.hyper.rows()).row_bytes
+        exchanged["rows for the actor"] = EXCHANGE_SLOTS * chunk * row_bytes
     return {
+        **exchanged,
         "networks": numbers * 4 * NETWORK_COPIES,
         "activations": units * 4 * ACTIVATION_COPIES,
-        **({} if config.device == "cpu" else {"CUDA": CUDA_BYTES}),
+        **({} if config.devices[0] == "cpu" else {"CUDA": CUDA_BYTES}),
     }
+
+
+def second_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
+    """What the actor takes of a second device's memory: no more than learning does on the first."""
+    return {f"second device: {name}": size for name, size in learning_bytes(config, spec).items()}
 
 
 class Filler:
@@ -86,6 +103,8 @@ class Filler:
         """Begin with what the user gave."""
         self.config = config
         self.reasons: dict[str, str] = {}
+        self.second: str | None = None
+        """A second device that is there, if it is left to us whether to use it."""
 
     def fill(self, name: str, value: Any, reason: str) -> Any:
         """Set a knob that is "auto"; returns what it is now. What this algorithm has not stays unset."""
@@ -128,16 +147,45 @@ def _learn_where(filler: Filler, machine: Machine) -> None:
     """Which device learns."""
     gpus = machine.gpus
     found = f"{gpus[0].name} found" if gpus else "no NVIDIA GPU found"
+    given = filler.config.device
     device = filler.fill("device", "cuda" if gpus else "cpu", found)
-    if filler.on_gpu and _gpu_index(device) >= len(gpus):
-        have = f"only {len(gpus)} here" if gpus else "none was found here"
-        raise UsageError(
-            [f"--device {device}: no such GPU, {have}. Use --device cpu, or ask spreeze doctor."]
-        )
+    if given == "auto" and len(gpus) > 1:
+        filler.second = "cuda:1"
+    for name in filler.config.devices:
+        if (gpu_index(name) or 0) >= len(gpus) and name != "cpu":
+            have = f"only {len(gpus)} here" if gpus else "none was found here"
+            raise UsageError(
+                [
+                    f"--device {device}: no such GPU, {have}. Use --device cpu, or ask spreeze doctor."
+                ]
+            )
 
 
-def _gpu_index(device: str) -> int:
-    return int(device.partition(":")[2] or 0)
+def gpu_index(device: str) -> int | None:
+    """Which GPU it is; None for a CPU."""
+    return int(device.partition(":")[2] or 0) if device.startswith("cuda") else None
+
+
+def has_actor(hyper: AlgoConfig, spec: EnvSpec) -> bool:
+    """Whether there is an actor beside the critic, which can learn elsewhere."""
+    return hyper.policy_form(spec).head != "values"
+
+
+def _check_halves(config: Config, spec: EnvSpec) -> None:
+    """Two devices are for an actor and a critic."""
+    if len(config.devices) == 1 or has_actor(config.hyper, spec):
+        return
+    able = [
+        name
+        for name, entry in ALGORITHMS.items()
+        if entry.takes(spec) and has_actor(entry.config(hidden=(1,)), spec)
+    ]
+    raise UsageError(
+        [
+            f"--device {config.device}: {config.algo} has no actor that could learn on a second "
+            f"device; {', '.join(able)} have. Name one device."
+        ]
+    )
 
 
 def _network(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
@@ -159,22 +207,27 @@ MEASURED_KNOBS = (
 )
 
 
-def _matters(config: Config) -> bool:
+def _matters(filler: Filler) -> bool:
     """Whether anything is left that a measurement decides."""
-    free = any(knob(config, name) == "auto" for name in MEASURED_KNOBS)
-    return (
-        free and not config.serial and not config.tuner.off
-    )  # a clock does not repeat with a seed
+    config = filler.config
+    free = filler.second or any(knob(config, name) == "auto" for name in MEASURED_KNOBS)
+    # A clock does not repeat with a seed; and batches of segments are as large as learning wants them.
+    off = config.serial or config.tuner.off or config.hyper.rows().segment > 1
+    return bool(free) and not off
 
 
-def _question(config: Config, spec: EnvSpec, machine: Machine) -> Question:
-    on_gpu, given = config.device.startswith("cuda"), config.learner.threads
+def _question(filler: Filler, spec: EnvSpec, machine: Machine) -> Question:
+    config, on_gpu = filler.config, filler.on_gpu
+    given = config.learner.threads
+    second = config.devices[1] if len(config.devices) > 1 else filler.second
+    gpus = [gpu_index(device) for device in (config.devices[0], second or "cpu")]
     return Question(
         algo=config.algo,
         hyper=dataclasses.asdict(config.hyper),
         spec=spec.to_json(),
-        device=config.device,
-        gpu=machine.gpus[_gpu_index(config.device)].name if on_gpu else "",
+        device=config.devices[0],
+        second=second if has_actor(config.hyper, spec) else None,
+        gpu=", ".join(machine.gpus[index].name for index in gpus if index is not None),
         precision=settled(config.learner.precision),
         cores=machine.cores,
         threads=1 if on_gpu else None if given == "auto" else given,
@@ -200,6 +253,7 @@ def _rules_of_thumb(filler: Filler, spec: EnvSpec) -> None:
 
 def _from_measurements(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured) -> None:
     """What the probe says."""
+    measured = _one_or_two(filler, measured)
     hz = expected_hz(measured, filler.on_gpu)
     best = max(hz, key=lambda batch: learning_speed(hz[batch], batch, 1.0))
     limit = f"; {measured.too_large:,} do not fit in memory" if measured.too_large else ""
@@ -221,6 +275,29 @@ def _from_measurements(filler: Filler, spec: EnvSpec, machine: Machine, measured
     num = cheap[0] if cheap else min(shares, key=lambda num: shares[num])
     reason = f"{spec.step_us:.0f} us a step, acting adds {100 * shares[num]:.0f} %"
     filler.fill("sampler.envs_per_process", num, reason)
+
+
+def _one_or_two(filler: Filler, measured: Measured) -> Measured:
+    """Learn on two devices if that is faster; returns what holds for the choice."""
+    if not measured.split_hz:
+        return measured
+    split = dataclasses.replace(measured, update_hz=measured.split_hz)
+    if len(filler.config.devices) > 1:  # as the user wants it
+        return split
+
+    def best(rates: dict[int, float]) -> tuple[float, int]:
+        return max((learning_speed(rate, batch, 1.0), batch) for batch, rate in rates.items())
+
+    (one, size), (two, other) = best(measured.update_hz), best(measured.split_hz)
+    rates = (
+        f"updates/s before compilation: {measured.update_hz[size]:,.0f} on one GPU at batch {size}, "
+        f"{measured.split_hz[other]:,.0f} with critic and actor on two at {other}"
+    )
+    filler.reasons["device"] += f"; {rates}"
+    if two < SPLIT_GAIN * one:
+        return measured
+    filler.config = config_with(filler.config, {"device": f"cuda:0,{filler.second}"})
+    return split
 
 
 def expected_hz(measured: Measured, on_gpu: bool) -> dict[int, float]:
@@ -257,8 +334,8 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     given = filler.config.sampler.processes
     left = cores - (max(1, cores - 1) if given == "auto" else given)
     reason = "it keeps the GPU busy" if filler.on_gpu else f"{cores} cores, most for the samplers"
-    threads = filler.fill("learner.threads", 1 if filler.on_gpu else max(1, left), reason)
-    spare = threads + (1 if cores > FEW_CORES else 0)
+    filler.fill("learner.threads", 1 if filler.on_gpu else max(1, left), reason)
+    spare = filler.config.learner_cores + (1 if cores > FEW_CORES else 0)
     reason = f"{cores} cores, {spare} left to learner and evaluator"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
     num_envs, reason = spec.vector_envs or 8, "one forward pass serves them all"
@@ -303,7 +380,7 @@ def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         capacity = filler.fill("replay.capacity", rows, reason)
         filler.fill("replay.placement", "host", "the networks learn on the CPU")
     else:
-        free = machine.gpus[_gpu_index(config.device)].memory_bytes
+        free = machine.gpus[gpu_index(config.devices[0]) or 0].memory_bytes
         room = int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values())
         locked = int(host * LOCKED_SHARE)
         where, budget = (
@@ -330,7 +407,7 @@ def _store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
 def _pace(filler: Filler, machine: Machine) -> None:
     """Whose cores are whose, and the ratio of updates to env steps."""
     cores, config = machine.cores, filler.config
-    threads = settled(config.learner.threads)
+    threads = config.learner_cores
     separate = cores > FEW_CORES and threads < cores and not config.serial
     reason = f"{threads} for the learner alone, {cores - threads} for all else"
     filler.fill(

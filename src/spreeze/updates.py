@@ -1,27 +1,29 @@
 """From losses to updates: gradients, Adam, targets, scaling, for every algorithm alike.
 
 `Step` is one whole round of updates, the gather from the replay included, as a pure function of plain
-tensors. How it is executed is the `Updater`'s business alone: as it is on the CPU, several at a time
-as one CUDA graph on a GPU, and either way with the compiled form of the same function as soon as
-there is one (`compiling`).
+tensors; or the critic's half of it, or the actor's, for two devices (`pair`). How it is executed is the
+`Updater`'s business alone: as it is on the CPU, several at a time as one CUDA graph on a GPU, and either
+way with the compiled form of the same function as soon as there is one (`compiling`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from spreeze.algos.base import Algorithm, Metrics
-from spreeze.replay import Replay, Stage, draw, draw_by_priority, gather
+from spreeze.replay import Batches, Replay, Stage, draw, draw_by_priority, gather
 from spreeze.scaling import fresh_statistics, observe, policy_statistics, scaled
 from spreeze.spec import Batch, Layout
 
 State = dict[str, Tensor]
 Loss = Callable[..., tuple[Tensor, Metrics]]
 StepFunction = Callable[..., Sequence[Tensor]]
+Part = Literal["whole", "critic", "actor"]
+"""Of a round of updates."""
 
 BETA1 = 0.9
 SMALLEST_ERROR = 1e-6
@@ -29,16 +31,32 @@ SMALLEST_ERROR = 1e-6
 ADAM_EPS = 1e-8
 
 
-def state_names(algorithm: Algorithm) -> tuple[str, ...]:
+def state_names(algorithm: Algorithm, part: Part = "whole") -> tuple[str, ...]:
     """What the training state of an algorithm consists of; `_m` and `_v` are Adam's moments."""
-    names = ["critic", "critic_m", "critic_v", "target"]
-    if algorithm.actor_loss is not None:
+    names = []
+    if part != "actor":
+        names += ["critic", "critic_m", "critic_v", "target"]
+    if part != "critic" and algorithm.actor_loss is not None:
         names += ["actor", "actor_m", "actor_v"]
-    if algorithm.target_actor:
-        names.append("target_actor")
-    if algorithm.config.normalise_obs or algorithm.config.normalise_reward:
+        if algorithm.target_actor:
+            names.append("target_actor")
+    if part != "actor" and keeps_statistics(algorithm):
         names.append("stats")
     return (*names, "updates")
+
+
+def names_of_others(algorithm: Algorithm, part: Part) -> tuple[str, ...]:
+    """What a part needs of the other one's state."""
+    if part == "critic":
+        return ("target_actor" if algorithm.target_actor else "actor",)
+    if part == "actor":
+        return ("critic", *(["stats"] if keeps_statistics(algorithm) else []))
+    return ()
+
+
+def keeps_statistics(algorithm: Algorithm) -> bool:
+    """Whether observations or rewards are brought to scale."""
+    return algorithm.config.normalise_obs or algorithm.config.normalise_reward
 
 
 def init_state(algorithm: Algorithm, seed: int, device: torch.device) -> State:
@@ -103,41 +121,81 @@ def update(
     many critic updates is a constant of the algorithm, so that a round is always the same operations.
     If rows are drawn by priority, the metric `errors` is the size of each one's error.
     """
-    config, s = algorithm.config, dict(state)
-    rounds, beta2, max_norm = config.critic_updates(), config.beta2, config.max_grad_norm
-    if "stats" in s:
-        s["stats"] = observe(s["stats"], batch)
-        batch = scaled(s["stats"], batch, config.normalise_obs, config.normalise_reward)
+    before = observed(state, batch)
+    batch = on_scale(algorithm, before, batch)
+    after, metrics = critic_update(algorithm, before, batch, noise[0], lr, tau)
+    if algorithm.actor_loss is None:
+        return after, metrics
+    share, share_noise = last_share(algorithm, batch, noise[1])
+    critic_too = {**before, "critic": after["critic"]}
+    actors, more = actor_update(algorithm, critic_too, share, share_noise, lr, tau)
+    return {**after, **actors}, {**metrics, **more}
+
+
+def observed(state: State, batch: Batch) -> State:
+    """The state with the batch in its statistics, if it has any."""
+    return {**state, "stats": observe(state["stats"], batch)} if "stats" in state else dict(state)
+
+
+def on_scale(algorithm: Algorithm, state: State, batch: Batch) -> Batch:
+    """The batch as the losses want it."""
+    config = algorithm.config
+    if "stats" in state:
+        batch = scaled(state["stats"], batch, config.normalise_obs, config.normalise_reward)
     if config.reward_scale != 1:
         batch = batch._replace(reward=batch.reward * config.reward_scale)
+    return batch
+
+
+def last_share(algorithm: Algorithm, batch: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
+    """What the actor learns from: the rows of the last update of the critic."""
+    rounds = algorithm.config.critic_updates()
+    return Batch(*(field.chunk(rounds)[-1] for field in batch)), noise.chunk(rounds)[-1]
+
+
+def critic_update(
+    algorithm: Algorithm, state: State, batch: Batch, noise: Tensor, lr: Tensor, tau: Tensor
+) -> tuple[State, Metrics]:
+    """The critic's half of a round, from a batch on scale; of the actor it only reads."""
+    config, s = algorithm.config, dict(state)
+    rounds, beta2, max_norm = config.critic_updates(), config.beta2, config.max_grad_norm
     metrics: Metrics = {}
     errors: list[Tensor] = []
     prioritised = config.priorities()[0] > 0
     for i in range(rounds):
         share = Batch(*(part.chunk(rounds)[i] for part in batch))
-        share_noise = noise.chunk(rounds, 1)[i]
         if prioritised:
             share = share._replace(weight=share.weight.detach().requires_grad_())
         s["updates"] = s["updates"] + 1
         actor = s["target_actor"] if algorithm.target_actor else s.get("actor", s["critic"])
-        grad, metrics = gradient(
-            algorithm.critic_loss, max_norm, s["critic"], s["target"], actor, share, share_noise[0]
-        )
+        rest = (s["target"], actor, share, noise.chunk(rounds)[i])
+        grad, metrics = gradient(algorithm.critic_loss, max_norm, s["critic"], *rest)
         if prioritised:
             # What the loss gains with a row's weight is that row's own loss, over the number of rows.
             errors.append((metrics.pop("by_weight") * len(share.weight)).abs().sqrt())
-            share = share._replace(weight=share.weight.detach())
         s |= adam(s, "critic", grad, s["updates"], lr, beta2)
         s["target"] = torch.lerp(s["target"], s["critic"], tau)
-    if algorithm.actor_loss is not None:
-        grad, more = gradient(
-            algorithm.actor_loss, max_norm, s["actor"], s["critic"], share, share_noise[1]
-        )
-        s |= adam(s, "actor", grad, s["updates"] / rounds, lr, beta2)
-        metrics = {**metrics, **more}
-    if algorithm.target_actor:
-        s["target_actor"] = torch.lerp(s["target_actor"], s["actor"], tau)
     return s, {**metrics, "errors": torch.cat(errors)} if prioritised else metrics
+
+
+def actor_update(
+    algorithm: Algorithm, state: State, share: Batch, noise: Tensor, lr: Tensor, tau: Tensor
+) -> tuple[State, Metrics]:
+    """The actor's half of a round, from its share of the batch, on scale; returns only what is the actor's.
+
+    The state is that before the round, but for the critic, which is the newest there is.
+    """
+    assert algorithm.actor_loss is not None
+    config = algorithm.config
+    rounds = config.critic_updates()
+    grad, metrics = gradient(
+        algorithm.actor_loss, config.max_grad_norm, state["actor"], state["critic"], share, noise
+    )
+    updates = state["updates"] + rounds
+    s = adam(state, "actor", grad, updates / rounds, lr, config.beta2)
+    if algorithm.target_actor:
+        s["target_actor"] = torch.lerp(state["target_actor"], s["actor"], tau)
+    return {**s, "updates": updates}, metrics
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -149,25 +207,34 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class Step:
-    """A round of updates from the replay: (data, window, uniform, noise, rates, *state) -> (*state, metrics).
+    """A round of updates from the replay: (data, window, uniform, noise, rates, *others, *state) -> (*state, metrics).
 
     Rates are learning rate and tau as a tensor, so that one compiled form serves all of them. With
-    priorities these come first of all, and where to write which new ones comes out last.
+    priorities these come first of all, and where to write which new ones comes out behind the
+    metrics. A part takes of the others' state what it needs; out of the critic's come last the rows
+    that the actor learns from.
     """
 
-    def __init__(self, algorithm: Algorithm, layout: Layout) -> None:
+    def __init__(self, algorithm: Algorithm, layout: Layout, part: Part = "whole") -> None:
         """The update of `algorithm` on rows of `layout`."""
-        self._algorithm = algorithm
+        self._algorithm, self._part = algorithm, part
         self._columns = layout.columns()
         self._steps = algorithm.config.rows().segment
         self._power, self._correction = algorithm.config.priorities()
-        self.names = state_names(algorithm)
+        self.prioritised = self._power > 0 and part != "actor"
+        """Whether rows are drawn by priority, here."""
+        self.names = state_names(algorithm, part)
+        self.others = names_of_others(algorithm, part)
         self.metric_names: tuple[str, ...] = ()
+        extras = ["index", "priorities"] if self.prioritised else []
+        self.extras = (*extras, *(["rows"] if part == "critic" else []))
+        """What comes out behind the metrics."""
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """One round; pure."""
-        *priorities, data, window, uniform, noise, rates = inputs[: -len(self.names)]
-        state, weight = inputs[-len(self.names) :], None
+        num = len(self.others) + len(self.names)
+        *priorities, data, window, uniform, noise, rates = inputs[:-num]
+        vectors, weight = inputs[-num:], None
         if priorities:
             index, weight = draw_by_priority(priorities[0], window, uniform, self._correction)
         else:
@@ -175,17 +242,38 @@ class Step:
         batch = gather(data, index, self._columns, self._steps)
         if weight is not None:
             batch = batch._replace(weight=weight)
-        before = dict(zip(self.names, state, strict=True))
-        after, metrics = update(self._algorithm, before, batch, noise, rates[0], rates[1])
+        before = dict(zip((*self.others, *self.names), vectors, strict=True))
+        after, metrics = self._update(before, batch, noise, rates[0], rates[1])
         errors = metrics.pop("errors", None)
         self.metric_names = tuple(metrics)
         values = torch.stack([value.reshape(()).float() for value in metrics.values()])
-        ranks = () if errors is None else (index, (errors + SMALLEST_ERROR) ** self._power)
-        return (*(after[name] for name in self.names), values, *ranks)
+        out = [*(after[name] for name in self.names), values]
+        if errors is not None:
+            out += [index, (errors + SMALLEST_ERROR) ** self._power]
+        if self._part == "critic":
+            out.append(data[index.chunk(self._algorithm.config.critic_updates())[-1]])
+        return tuple(out)
+
+    def _update(
+        self, before: State, batch: Batch, noise: Tensor, lr: Tensor, tau: Tensor
+    ) -> tuple[State, Metrics]:
+        algorithm = self._algorithm
+        if self._part == "whole":
+            return update(algorithm, before, batch, noise, lr, tau)
+        if self._part == "critic":
+            before = observed(before, batch)
+            batch = on_scale(algorithm, before, batch)
+            return critic_update(algorithm, before, batch, noise[0], lr, tau)
+        batch = on_scale(algorithm, before, batch)
+        return actor_update(algorithm, before, batch, noise[-1], lr, tau)
 
 
 class Updater:
     """Runs updates on one device, each time `chunk` of them."""
+
+    part: Part = "whole"
+    age = 0
+    """Updates that what comes from another device is behind: nothing does."""
 
     def __init__(
         self,
@@ -199,13 +287,14 @@ class Updater:
         """Prepare to update `state` from `replay`, with learning rate and tau in `rates`."""
         self.batch_size = batch_size
         self.algorithm = algorithm
-        self.plain = Step(algorithm, replay.layout)
+        self.plain = Step(algorithm, replay.layout, self.part)
         self.layout, self.device = replay.layout, replay.device
         self._round = algorithm.config.critic_updates()
         self._replay = replay
         self._action_size = replay.layout.size("action")
         self._rates = torch.tensor(rates, device=self.device)
         self._priorities = [] if replay.priorities is None else [replay.priorities]
+        self._others = [state[name] for name in self.plain.others]
         self._num_rounds = -(-chunk // self._round)
         self.chunk = self._num_rounds * self._round
         """Updates that one `run` does: whole rounds."""
@@ -213,7 +302,12 @@ class Updater:
         self._metrics = torch.zeros(0)
         self._fast: dict[int, StepFunction] = {}
         self._prepared: dict[int, Callable[[], None]] = {}
-        self._stages: dict[int, Stage] = {}
+        self._stages: dict[int, Batches] = {}
+
+    @property
+    def parts(self) -> list[Updater]:
+        """What is compiled by itself: this, or the halves of it."""
+        return [self]
 
     @property
     def state(self) -> State:
@@ -242,6 +336,9 @@ class Updater:
         self._fast[batch_size] = step
         self._prepared.pop(batch_size, None)
 
+    def pause(self) -> None:
+        """Nobody works on its parts until the next `run`."""
+
     def forget(self) -> None:
         """Drop everything prepared, and the memory it holds; compiled forms stay."""
         if self.device.type == "cuda":
@@ -259,31 +356,37 @@ class Updater:
         if (stage := self._stage(batch_size)) is not None:
             stage.fill()
         batch = self._batch(0, uniform, stage)
-        return (*self._priorities, *batch, noise[0], self._rates, *self._state)
+        return (*self._priorities, *batch, noise[0], self._rates, *self._others, *self._state)
 
     def updates(self) -> None:
         """One chunk of updates, each from the state that the one before left."""
         step = self._fast.get(self.batch_size, self.plain)
         uniform, noise = self._draw(self._num_rounds, self.batch_size)
         state, stage = self._state, self._stage(self.batch_size)
+        given = (self._rates, *self._others)
         with torch.no_grad():
             for i in range(self._num_rounds):
                 batch = self._batch(i, uniform, stage)
-                out = list(step(*self._priorities, *batch, noise[i], self._rates, *state))
+                out = list(step(*self._priorities, *batch, noise[i], *given, *state))
+                state, metrics, extras = out[: len(state)], out[len(state)], out[len(state) + 1 :]
                 for priorities in self._priorities:
-                    where, new = out[-2:]
+                    where, new, *extras = extras
                     priorities[where] = new
-                    out = out[:-2]
-                *state, metrics = out
+                self._pass_on(i, extras, noise[i])
         self._take_over(state, metrics)
 
-    def _batch(self, i: int, uniform: Tensor, stage: Stage | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _pass_on(self, i: int, extras: list[Tensor], noise: Tensor) -> None:
+        """What else has come out of the i-th round of a chunk."""
+
+    def _batch(
+        self, i: int, uniform: Tensor, stage: Batches | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Where the i-th round of a chunk reads: rows, window of them, places in the window."""
         if stage is not None:
             return stage.data[i], stage.window, stage.uniform
         return self._replay.data, self._replay.window, uniform[i]
 
-    def _stage(self, batch_size: int) -> Stage | None:
+    def _stage(self, batch_size: int) -> Batches | None:
         """The rows of one chunk, where the replay is out of the device's reach."""
         if self._replay.staged and batch_size not in self._stages:
             self._stages[batch_size] = Stage(

@@ -45,6 +45,8 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("train Pendulum-v1 --learner.batch-size 2000 --replay.capacity 1000", ["2000", "1000"]),
         ("train Pendulum-v1 --replay.capacity 1000000000", ["GiB", "--replay.capacity"]),
         ("train Pendulum-v1 --device cuda:7", ["--device cuda:7"]),
+        ("train Pendulum-v1 --device cpu,cuda:7", ["--device cpu,cuda:7", "no such GPU"]),
+        ("bench learner --devices cpu", ["--devices cpu", "two with a comma"]),
         ("tune Pendulum-v9", ["Pendulum-v9", "Did you mean Pendulum-v1"]),
         ("tune Pendulum-v1 --plot rates.jpg", ["rates.jpg", ".png"]),
         ("tune Pendulum-v1 --plot no/such/rates.png", ["no folder"]),

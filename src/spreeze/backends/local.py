@@ -20,7 +20,6 @@ import cloudpickle
 import setproctitle
 
 from spreeze.backends import forkserver
-from spreeze.config import settled
 from spreeze.errors import UsageError
 from spreeze.placement import keep_to_cores
 from spreeze.roles.base import Job, drive, join
@@ -189,7 +188,7 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
         setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
         arena = Arena(arena_fd, blocks)
         if job.config.cores == "separate":
-            keep_to_cores(job.role == "learner", settled(job.config.learner.threads))
+            keep_to_cores(job.role == "learner", job.config.learner_cores)
         drive(join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep))
     except BaseException:  # an environment may even call sys.exit
         crash = traceback.format_exc()

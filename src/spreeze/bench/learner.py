@@ -61,12 +61,12 @@ def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
     set_precision(precision)
     spec, entry = EnvSpec.from_json(recipe.spec), find_algorithm(recipe.algo)
     algorithm = entry.build(entry.config(**recipe.hyper), spec, plain_arithmetic(precision))
-    replay = _filled_replay(algorithm, torch.device(device), recipe.capacity)
+    replay = filled_replay(algorithm, torch.device(device), recipe.capacity)
     state = init_state(algorithm, 0, replay.data.device)
     chunk = CHUNK if device != "cpu" else 1
     fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
     began = time.monotonic()
-    step = _compiled(recipe)
+    step = compiled(recipe)
     compile_s = time.monotonic() - began
     if wrong := disagreement(recipe, fast, step):
         raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
@@ -76,8 +76,8 @@ def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
     rates: dict[str, list[float]] = {"fast": [], "plain": []}
     for _ in range(TURNS):
         share = seconds / (2 * TURNS)
-        rates["fast"].append(_rate(fast.run, fast.chunk, share, device))
-        rates["plain"].append(_rate(plain_round, num_plain, share, device))
+        rates["fast"].append(rate(fast.run, fast.chunk, share, device))
+        rates["plain"].append(rate(plain_round, num_plain, share, device))
     hz, eager = float(np.median(rates["fast"])), float(np.median(rates["plain"]))
     peak_flops, peak_bytes = limits(device, precision)
     return {
@@ -120,7 +120,7 @@ def _plain_round(
     return plain_round, num
 
 
-def _compiled(recipe: Recipe) -> StepFunction:
+def compiled(recipe: Recipe) -> StepFunction:
     """The compiled update, made in a process of its own as in a run."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "compiler.log"
@@ -162,14 +162,14 @@ def limits(device: str, precision: str) -> tuple[float, float]:
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     size = 8192 if device != "cpu" else 1024
     a = torch.randn(size, size, device=device, dtype=dtype)
-    flops = 2 * size**3 * _rate(lambda: torch.mm(a, a), 1, 0.3, device)
+    flops = 2 * size**3 * rate(lambda: torch.mm(a, a), 1, 0.3, device)
     block = torch.zeros(1 << 27 if device != "cpu" else 1 << 25, device=device)
     other = torch.empty_like(block)
-    moved = 2 * block.numel() * 4 * _rate(lambda: other.copy_(block), 1, 0.3, device)
+    moved = 2 * block.numel() * 4 * rate(lambda: other.copy_(block), 1, 0.3, device)
     return flops, moved
 
 
-def _rate(function: Callable[[], Any], count: int, seconds: float, device: str) -> float:
+def rate(function: Callable[[], Any], count: int, seconds: float, device: str) -> float:
     """Calls per second times `count`, the device's queue emptied before and after."""
 
     def settle() -> None:
@@ -187,7 +187,8 @@ def _rate(function: Callable[[], Any], count: int, seconds: float, device: str) 
     return calls * count / (time.perf_counter() - began)
 
 
-def _filled_replay(algorithm: Algorithm, device: torch.device, capacity: int) -> Replay:
+def filled_replay(algorithm: Algorithm, device: torch.device, capacity: int) -> Replay:
+    """Transitions that mean nothing."""
     layout = transition_layout(algorithm.spec, algorithm.config.rows())
     replay = Replay(layout, capacity, device)
     num_rows = min(ROWS, capacity)

@@ -13,12 +13,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.checks import check_config
+from spreeze.checks import check_config, check_devices
 from spreeze.commands import write_json
 from spreeze.config import Config, config_with, default_config
 from spreeze.errors import UsageError
-from spreeze.placement import cpu_name, look_around
+from spreeze.placement import Machine, cpu_name, look_around
 from spreeze.screen import short
+from spreeze.spec import EnvSpec
 
 KINDS = {
     "sampling": "env steps per second, against the bare simulator in the same processes",
@@ -73,6 +74,8 @@ class LearnerArguments:
     """One batch size, or several with commas: 256,8192."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:0."""
+    devices: str | None = None
+    """Two devices, such as cuda:0,cuda:1: critic on the first, actor on the second, against the first alone."""
     precision: str = "auto"
     """float32, tf32 or bf16. Auto: bf16 where the device has it."""
     threads: int | None = None
@@ -205,7 +208,7 @@ def _learner(arguments: list[str]) -> int:
         raise UsageError(
             [f"--algo {args.algo} does not take the actions of {spec.id}: name another env."]
         )
-    device = args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu"
+    device, second = _devices(args, machine, spec)
     precision = args.precision
     if precision == "auto":
         precision = "bf16" if device != "cpu" or machine.bfloat16 else "float32"
@@ -219,11 +222,42 @@ def _learner(arguments: list[str]) -> int:
         )
         recipe = usual_recipe(spec, args.algo, size, device, precision, threads)
         rows.append(measure(recipe, args.seconds))
-    first = {"env": spec.id, "algo": args.algo, "device": device, "devices": [device], **rows[0]}
+        if second is not None:
+            from spreeze.bench.pair import measure_pair
+
+            rows[-1] |= measure_pair(recipe, second, args.seconds)
+    devices = [device] if second is None else [device, second]
+    first = {"env": spec.id, "algo": args.algo, "device": device, "devices": devices, **rows[0]}
     _hand_out("learner", arguments, args.json, began, {**first, "results": rows})
     if args.json != "-":
         _show(rows)
+        if second is not None:
+            _show_pair(rows)
     return 0
+
+
+def _devices(args: LearnerArguments, machine: Machine, spec: EnvSpec) -> tuple[str, str | None]:
+    """The device to measure, and the actor's if there are to be two."""
+    if args.devices is None:
+        return args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu", None
+    from spreeze.algos import find_algorithm
+    from spreeze.tuner import gpu_index, has_actor
+
+    problems = check_devices(args.devices, same_allowed=True)  # naming it twice here is saying so
+    names = args.devices.split(",")
+    if not problems and len(names) != 2:
+        problems.append(f"--devices {args.devices}: two with a comma, such as cuda:0,cuda:1.")
+    if args.device != "auto":
+        problems.append(f"--device {args.device} and --devices {args.devices}: give one of them.")
+    if not problems and any(
+        (gpu_index(name) or 0) >= len(machine.gpus) for name in names if name != "cpu"
+    ):
+        problems.append(f"--devices {args.devices}: there are {len(machine.gpus)} GPUs here.")
+    if not has_actor(find_algorithm(args.algo).config(hidden=(256, 256)), spec):
+        problems.append(f"--devices: {args.algo} has no actor that could learn on a second device.")
+    if problems:
+        raise UsageError([problem.replace("--device ", "--devices ") for problem in problems])
+    return names[0], names[1]
 
 
 def _without_json(arguments: list[str]) -> list[str]:
@@ -261,3 +295,24 @@ def _show(rows: list[dict[str, Any]]) -> None:
             f"{100 * row['share_of_memory_limit']:.1f} %",
         )
     Console(highlight=False).print(table)
+
+
+def _show_pair(rows: list[dict[str, Any]]) -> None:
+    """Two devices against one, and what the model says of two GPUs."""
+    for row in rows:
+        one, two, model = row["one_device"], row["two_devices"], row["model"]
+        print(
+            f"\nbatch {row['batch_size']}, {two['way']}\n"
+            f"  one device   {short(one['update_hz'])} updates/s, {short(one['update_frame_hz'])} frames/s\n"
+            f"  two devices  {short(two['update_hz'])} critic updates/s, {short(two['actor_update_hz'])} "
+            f"actor updates/s, {short(two['update_frame_hz'])} frames/s: {row['speedup']:.2f} of one\n"
+            f"  computing    critic {100 * two['critic_busy']:.0f} % of the time, actor "
+            f"{100 * two['actor_busy']:.0f} %; age {two['exchange_age']:.1f} updates, at most "
+            f"{two['exchange_age_max']:.0f} of {two['exchange_age_bound']}"
+        )
+        for link, said in model["links"].items():
+            print(
+                f"  model, {link:6}  {short(said['update_hz'])} updates/s on two GPUs of this kind, "
+                f"{said['speedup']:.2f} of one; the limit: {said['limit']}"
+            )
+    print("\nThe model assumes:", *rows[0]["model"]["assumptions"], sep="\n  - ")

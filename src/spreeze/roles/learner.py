@@ -26,7 +26,9 @@ from spreeze.compiling import (
     set_precision,
 )
 from spreeze.config import settled
+from spreeze.exchange import way_between
 from spreeze.networks import plain_arithmetic
+from spreeze.pair import Pair
 from spreeze.policy import Policy
 from spreeze.replay import Replay
 from spreeze.roles.base import Context, allowed_steps
@@ -39,6 +41,8 @@ LOG_EVERY_S = 1.0
 WAIT_S = 0.001
 INTAKE_EVERY_S = 0.04
 """Beside a GPU new rows are taken this often: a pass over all lanes costs more than the rows in it."""
+Learning = Updater | Pair
+"""On one device or on two."""
 SMALLEST_BATCH = 256
 """Out of GPU memory, batches are halved down to this."""
 
@@ -82,7 +86,7 @@ def run(ctx: Context) -> Iterator[None]:
                     words["first_update_s"] = ctx.now()
                 swap.run()
                 updates += chunk
-                words["updates"] = updates
+                words["updates"], words["exchange_age"] = updates, updater.age
                 outbox.send(updater.policy, updates)
             else:
                 outbox.flush()
@@ -99,10 +103,11 @@ def run(ctx: Context) -> Iterator[None]:
         _save(ctx, updater, policy, updates)
 
 
-def _build(ctx: Context) -> tuple[Replay, Updater]:
-    """Replay and networks on the training device, fresh or from a checkpoint."""
+def _build(ctx: Context) -> tuple[Replay, Learning]:
+    """Replay and networks on the training devices, fresh or from a checkpoint."""
     config = ctx.config
-    learner, hyper, device = config.learner, config.hyper, torch.device(config.device)
+    learner, hyper = config.learner, config.hyper
+    device, *second = map(torch.device, config.devices)
     if device.index is not None:
         torch.cuda.set_device(device)  # graphs are captured on the current device
     set_precision(settled(learner.precision))
@@ -112,7 +117,14 @@ def _build(ctx: Context) -> tuple[Replay, Updater]:
     if config.resume is not None:
         _restore(config.resume, state)
     chunk, batch_size = settled(learner.updates_per_publish), settled(learner.batch_size)
-    return replay, Updater(algorithm, replay, state, batch_size, hyper.rates(), chunk)
+    what = (algorithm, replay, state, batch_size, hyper.rates(), chunk)
+    if not second:
+        return replay, Updater(*what)
+    # In one process that takes turns a seed repeats bit by bit, so the devices take turns too.
+    pair = Pair(*what, second[0], lockstep=config.serial)
+    way, ctx.words["detour"] = way_between(device, second[0])
+    print(f"{way}; the actor is {pair.age_bound} updates old at most")
+    return replay, pair
 
 
 def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple[Replay, State]:
@@ -149,12 +161,13 @@ class Swap:
     """Runs the update in the form that fits: compiled when that is ready, with the batch size that is
     asked for, and with less memory where there is not enough."""
 
-    def __init__(self, ctx: Context, updater: Updater, replay: Replay) -> None:
+    def __init__(self, ctx: Context, updater: Learning, replay: Replay) -> None:
         """Take what is compiled already; anything else waits for the first update."""
         self._ctx = ctx
         self._updater = updater
         self._replay = replay
-        self._running: dict[int, Compilation] = {}
+        self._running: dict[int, list[Compilation]] = {}
+        """By batch size: a compilation for each part."""
         self._verdicts: dict[int, int] = {}
         """By batch size: the word `compiled`, once that is settled."""
         # One process that takes turns must not change its arithmetic at a random moment.
@@ -162,12 +175,13 @@ class Swap:
         size = settled(ctx.config.learner.batch_size)
         self._largest = 1 << 62
         """Batch size that is known to fit."""
-        if self._wanted and (path := self._recipe(size).path()).exists():
-            if not loads_at_once(path):
+        paths = [recipe.path() for recipe in self._recipes(size)] if self._wanted else []
+        if paths and all(path.exists() for path in paths):
+            if not all(map(loads_at_once, paths)):
                 # The plain form first: its preparation is slow beside a thread that loads.
                 with _shortage_allowed():
                     updater.prepare()
-            self._compilation(size)
+            self._compilations(size)
 
     def run(self) -> None:
         """One chunk of updates; out of GPU memory, what needs less of it."""
@@ -188,39 +202,47 @@ class Swap:
         updater, words, verdicts = self._updater, self._ctx.words, self._verdicts
         size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
         if self._wanted and size not in verdicts:
-            compilation = self._compilation(size)
-            if compilation.poll():
-                verdicts[size] = self._judge(compilation)
+            compilations = self._compilations(size)
+            if all([compilation.poll() for compilation in compilations]):
+                verdicts[size] = self._judge(size, compilations)
             elif verdicts.get(updater.batch_size) == 1 and updater.batch_size <= self._largest:
                 size = updater.batch_size  # compiled already: it stays until the new one is, too
         updater.batch_size = words["batch_size"] = size
         words["compiled"] = verdicts.get(size, 0)
 
     def close(self) -> None:
-        """End what is still being compiled."""
-        for compilation in self._running.values():
-            compilation.close()
+        """End what is still being compiled, and what works on another device."""
+        for compilations in self._running.values():
+            for compilation in compilations:
+                compilation.close()
+        self._updater.pause()
 
-    def _judge(self, compilation: Compilation) -> int:
-        """Take a compiled update into use if it is right; returns the word `compiled`."""
-        recipe, step, problem = compilation.recipe, compilation.step, compilation.problem
-        if step is not None:
-            self._updater.batch_size = recipe.batch_size
-            wrong = disagreement(recipe, self._updater, step)
-            if wrong is None:
-                self._updater.use(recipe.batch_size, step)
-                return 1
-            problem = f"the compiled update differs from the plain one: {wrong}"
-        print(problem)
-        return 2 if "C++" in (problem or "") else 3
+    def _judge(self, size: int, compilations: list[Compilation]) -> int:
+        """Take what is compiled into use if it is right; returns the word `compiled`."""
+        self._updater.batch_size = size
+        self._updater.pause()
+        verdict = 1
+        for part, compilation in zip(self._updater.parts, compilations, strict=True):
+            step, problem = compilation.step, compilation.problem
+            if step is not None:
+                wrong = disagreement(compilation.recipe, part, step)
+                if wrong is None:
+                    part.use(size, step)
+                    continue
+                problem = f"the compiled update differs from the plain one: {wrong}"
+            print(problem)
+            verdict = 2 if "C++" in (problem or "") else 3
+        return verdict
 
-    def _recipe(self, size: int) -> Recipe:
-        return recipe_of(self._ctx.config, self._ctx.spec, size, self._replay.staged)
+    def _recipes(self, size: int) -> list[Recipe]:
+        """What each part of the update depends on."""
+        config, spec, staged = self._ctx.config, self._ctx.spec, self._replay.staged
+        return [recipe_of(config, spec, size, staged, x.part) for x in self._updater.parts]
 
-    def _compilation(self, size: int) -> Compilation:
+    def _compilations(self, size: int) -> list[Compilation]:
         if size not in self._running:
             log = self._ctx.run.log("compiler")
-            self._running[size] = Compilation(self._recipe(size), log)
+            self._running[size] = [Compilation(recipe, log) for recipe in self._recipes(size)]
         return self._running[size]
 
     def _need_less(self) -> bool:
@@ -258,8 +280,10 @@ def _shortage_allowed() -> Iterator[None]:
             raise
 
 
-def _log(ctx: Context, updater: Updater, intake_share: float) -> None:
-    words = ctx.words
+def _log(ctx: Context, updater: Learning, intake_share: float) -> None:
+    words, more = ctx.words, {}
+    if isinstance(updater, Pair):
+        more = {"async/exchange_age": updater.age, "async/exchange_bound": updater.age_bound}
     env_steps, updates = ctx.control.env_steps, int(words["updates"])
     ctx.recorder.record(
         time_s=ctx.now(),
@@ -275,11 +299,12 @@ def _log(ctx: Context, updater: Updater, intake_share: float) -> None:
             "async/policy_lag": float(words["policy_lag"]),
             "replay/rows": int(words["replay_rows"]),
             "replay/lost": int(words["rows_lost"]),
+            **more,
         },
     )
 
 
-def _save(ctx: Context, updater: Updater, policy: Policy, updates: int) -> None:
+def _save(ctx: Context, updater: Learning, policy: Policy, updates: int) -> None:
     config = {
         "policy": policy.describe(),
         "config": ctx.config.to_json(),

@@ -3,7 +3,7 @@
 | table      | written by     | words |
 |------------|----------------|-------|
 | supervisor | supervisor     | stop flag, and the live knobs: how many samplers act, batch size, least updates per env step |
-| learner    | learner        | progress, replay fill, policy lag, what it really uses, how many env steps samplers may reach |
+| learner    | learner        | progress, replay fill, policy lag, age of the other device's copies, what it really uses, how many env steps samplers may reach |
 | samplers   | sampler i      | progress and the means of its latest episodes |
 | evaluator  | evaluator      | progress and the latest and best evaluation |
 | visualizer | visualizer     | pictures drawn, videos written |
@@ -41,7 +41,9 @@ LEARNER = [
     ("batch_size", "<i8"),
     ("replay_placement", "<i8"),
     ("out_of_memory", "<i8"),
+    ("detour", "<i8"),
     ("policy_lag", "<f8"),
+    ("exchange_age", "<f8"),
     ("first_update_s", "<f8"),
 ]
 SAMPLER = [

@@ -1,0 +1,103 @@
+"""A whole run on two devices: it learns, says how old its copies are, resumes, repeats, fails with its cause."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import fakes
+import spreeze
+from spreeze.compiling import Compilation, recipe_of
+from spreeze.config import config_from_json
+from spreeze.halves import ActorHalf
+from spreeze.rundir import RunDir
+from spreeze.spec import EnvSpec
+
+SMALL: dict[str, Any] = {
+    "algo.hidden": (32, 32),
+    "learner.batch_size": 64,
+    "learner.compile": False,
+    "replay.capacity": 10_000,
+    "tuner.off": True,
+}
+DEVICES = ["cpu,cpu", *(["cuda,cpu", "cuda:0,cuda:0"] if torch.cuda.is_available() else [])]
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    text = (run / "metrics" / "learner-0.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run_on_two_devices_learns_and_goes_on_from_its_checkpoint(
+    device: str, runs: str
+) -> None:
+    knobs = {"device": device, "learner.same_device": True, **SMALL}
+    done = spreeze.train(
+        fakes.ReachEnv, runs=runs, name="first", time="60s", target=-0.003, **knobs
+    )
+    assert done.summary["reason"] == "target", done.summary
+    assert done.summary["device"] == device
+    ages = [line["async/exchange_age"] for line in lines_of(done.path)]
+    bounds = {line["async/exchange_bound"] for line in lines_of(done.path)}
+    assert len(bounds) == 1
+    assert max(ages) <= max(bounds)
+    state = load_file(done.path / "checkpoints" / "last" / "train.safetensors")
+    assert state["updates"] == done.summary["updates"]
+    # One device takes over where two have stopped.
+    more = {"steps": str(done.summary["env_steps"] + 2000), "device": "cpu"}
+    onward = spreeze.train(fakes.ReachEnv, runs=runs, resume="first", **more)
+    assert onward.summary["updates"] > done.summary["updates"]
+    assert onward.summary["exchange_age_mean"] is None
+
+
+def test_serial_runs_on_two_devices_are_bit_equal(runs: str) -> None:
+    states = []
+    for name in ("a", "b"):
+        knobs = {"serial": True, "device": "cpu,cpu", "steps": "3000", **SMALL}
+        run = spreeze.train(fakes.ReachEnv, runs=runs, name=name, seed=1, **knobs)
+        assert {line["async/exchange_age"] for line in lines_of(run.path)} <= {0}
+        states.append(load_file(run.path / "checkpoints" / "last" / "train.safetensors"))
+    for name, tensor in states[0].items():
+        np.testing.assert_array_equal(tensor, states[1][name])
+
+
+def test_a_crash_of_the_actors_side_ends_the_run_with_its_cause(
+    runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: ActorHalf) -> None:
+        raise ZeroDivisionError("the actor fell over")
+
+    monkeypatch.setattr(ActorHalf, "run", fail)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: the actor fell over"):
+        spreeze.train(
+            fakes.ReachEnv, runs=runs, serial=True, device="cpu,cpu", steps="9000", **SMALL
+        )
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("device", DEVICES)
+def test_both_halves_are_compiled_and_swapped_in(device: str, runs: str, tmp_path: Path) -> None:
+    knobs = {**SMALL, "device": device, "learner.same_device": True}
+    first = spreeze.train(fakes.ReachEnv, runs=runs, steps="3000", **knobs)
+    stored = RunDir(first.path).read("config")
+    config = config_from_json(stored["config"])
+    spec = EnvSpec.from_json(stored["env_spec"])
+    for part in ("critic", "actor"):
+        compilation = Compilation(recipe_of(config, spec, 64, part=part), tmp_path / "log")
+        while not compilation.poll():
+            time.sleep(0.05)
+        compilation.close()
+        assert compilation.step is not None, (tmp_path / "log").read_text()
+    knobs["learner.compile"] = True
+    run = spreeze.train(fakes.ReachEnv, runs=runs, time="8s", **knobs)
+    assert run.summary["best_return"] > -0.01
+    assert lines_of(run.path)[-1]["perf/compiled"] == 1
+    assert not (run.path / "logs" / "compiler.log").exists(), "nothing was compiled anew"
