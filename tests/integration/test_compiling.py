@@ -147,7 +147,7 @@ def test_a_wrong_update_is_not_taken() -> None:
         return (first * 1.1, *rest)
 
     assert disagreement(made, updater, updater.plain) is None
-    assert "actor" in str(disagreement(made, updater, wrong))
+    assert "critic" in str(disagreement(made, updater, wrong))
 
 
 @pytest.mark.parametrize("change", ["batch_size", "capacity", "precision", "hidden"])

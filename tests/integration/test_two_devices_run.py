@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 import fakes
 import spreeze
+from spreeze.commands import bench
 from spreeze.compiling import Compilation, recipe_of
 from spreeze.config import config_from_json
 from spreeze.halves import ActorHalf
@@ -101,3 +102,22 @@ def test_both_halves_are_compiled_and_swapped_in(device: str, runs: str, tmp_pat
     assert run.summary["best_return"] > -0.01
     assert lines_of(run.path)[-1]["perf/compiled"] == 1
     assert not (run.path / "logs" / "compiler.log").exists(), "nothing was compiled anew"
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("devices", DEVICES)
+def test_the_bench_has_both_forms_in_one_run(devices: str, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    arguments = ["learner", "--devices", devices, "--seconds", "3", "--json", str(file)]
+    assert bench.main([*arguments, "--threads", "1", "--algo", "td3"], 0.0) == 0
+    result = json.loads(file.read_text())
+    one, two = result["one_device"], result["two_devices"]
+    assert result["devices"] == devices.split(",")
+    assert two["actor_update_hz"] == pytest.approx(two["update_hz"] / 2), "its policy is delayed"
+    assert result["speedup"] == pytest.approx(two["update_hz"] / one["update_hz"])
+    assert 0 <= two["exchange_age"] <= two["exchange_age_max"] <= two["exchange_age_bound"]
+    assert 0 < two["critic_busy"] <= 1.01
+    assert 0 < two["actor_busy"] <= 1.01
+    assert two["one_physical_gpu"] is (devices == "cuda:0,cuda:0")
+    assert bool(result["model"]["links"]) is (devices == "cuda:0,cuda:0")
+    assert result["model"]["assumptions"]
