@@ -38,6 +38,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(autouse=True)
+def no_probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of tests do not measure the machine first, but for those that mark it."""
+    if request.node.get_closest_marker("probe") is None:
+        monkeypatch.setattr("spreeze.plan._measured", lambda *_: None)
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> str:
     """A folder for the runs of one test."""

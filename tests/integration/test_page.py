@@ -141,7 +141,7 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
     with dashboard(runs / "r") as address, tab(browser) as later:
         later.page.goto(address)
         later.wait("document.querySelector('#state').textContent === 'interrupted'")
-        assert later.points() >= points
+        later.wait(f"Number(document.querySelector('#return-chart').dataset.points) >= {points}")
         later.wait("document.querySelector('#picture').naturalWidth > 0")
         film = later.page.locator("#videos button", has_text="at the end")
         film.click()

@@ -430,7 +430,7 @@ def test_the_pipeline_is_measured_against_its_parts(tmp_path: Path) -> None:
     from spreeze.commands.bench import main
 
     file = tmp_path / "out.json"
-    arguments = ["Pendulum-v1", "--seconds", "3", "--device", "cpu", "--json", str(file)]
+    arguments = ["Pendulum-v1", "--seconds", "1.5", "--device", "cpu", "--json", str(file)]
     assert main(["pipeline", *arguments], 0.0) == 0
     facts = json.loads(file.read_text())
     for name in ("sample", "update"):

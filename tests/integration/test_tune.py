@@ -15,6 +15,8 @@ from spreeze.commands.tune import main
 from spreeze.probe import Question
 from spreeze.rundir import RunDir
 
+pytestmark = pytest.mark.probe
+
 
 @pytest.fixture
 def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
