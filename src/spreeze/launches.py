@@ -37,7 +37,8 @@ ALIGNMENT = 512
 ADDRESSES = range(1 << 33, 1 << 56)
 """No count in an argument is as large, no address of a device is smaller, and doubles lie above."""
 KERNEL_NODE = 0
-STATIC_SHARED_SIZE, MAX_DYNAMIC_SHARED_SIZE, PREFER_SHARED = 1, 8, 2
+STATIC_SHARED_SIZE, MAX_DYNAMIC_SHARED_SIZE, PREFER_SHARED, MOST_SHARED_OF_A_BLOCK = 1, 8, 2, 97
+"""Names of the driver for what it is asked and told."""
 SHARED_WITHOUT_ASKING = 48 << 10
 
 
@@ -206,7 +207,7 @@ class Launches:
             functions = {file: _function(archive.read(file), names[file]) for file in names}
             for launch in listing["launches"]:
                 if launch["shared"] > SHARED_WITHOUT_ASKING:
-                    _allow_shared(functions[launch["kernel"]], device)
+                    _allow_shared(functions[launch["kernel"]])
             self._launches = [_Launch(functions[x["kernel"]], x) for x in listing["launches"]]
         self._arena = torch.empty(listing["arena_bytes"], dtype=torch.uint8, device=device)
         self._computed = [_view(self._arena, output) for output in listing["outputs"]]
@@ -233,15 +234,17 @@ def _function(binary: bytes, name: str) -> c_void_p:
     return function
 
 
-def _allow_shared(function: c_void_p, device: torch.device) -> None:
+def _allow_shared(function: c_void_p) -> None:
     """Let a kernel have more shared memory, as Triton does it: all that a block may have.
 
     With just what it needs, fewer blocks get room on a multiprocessor.
     """
-    most, static = torch.cuda.get_device_properties(device).shared_memory_per_block_optin, c_int()
+    device, most, static = c_int(), c_int(), c_int()
+    _driver("cuCtxGetDevice", byref(device))
+    _driver("cuDeviceGetAttribute", byref(most), c_int(MOST_SHARED_OF_A_BLOCK), device)
     _driver("cuFuncGetAttribute", byref(static), c_int(STATIC_SHARED_SIZE), function)
     _driver("cuFuncSetCacheConfig", function, c_int(PREFER_SHARED))
-    allowed = c_int(most - static.value)
+    allowed = c_int(most.value - static.value)
     _driver("cuFuncSetAttribute", function, c_int(MAX_DYNAMIC_SHARED_SIZE), allowed)
 
 
