@@ -105,15 +105,24 @@ def pendulum_from(env: Any, obs: NDArray[Any]) -> None:
     env.last_u = None
 
 
+def cart_from(env: Any, obs: NDArray[Any]) -> None:
+    env.state = obs
+
+
 @pytest.mark.parametrize(
     ("env_id", "set_state", "tolerance"),
-    [("HalfCheetah-v5", cheetah_from, 1e-3), ("Pendulum-v1", pendulum_from, 1e-5)],
+    [
+        ("HalfCheetah-v5", cheetah_from, 1e-3),
+        ("Pendulum-v1", pendulum_from, 1e-5),
+        ("CartPole-v1", cart_from, 1e-5),
+    ],
 )
 def test_a_step_leads_where_it_leads_in_gymnasium(
     env_id: str, set_state: Callable[[Any, Any], None], tolerance: float
 ) -> None:
     stored, _, spec = sample(env_id, 100)
-    policy = Policy(spec, PolicyForm(hidden=(4,)))
+    head: Any = "values" if spec.discrete else "tanh_gaussian"
+    policy = Policy(spec, PolicyForm(hidden=(4,), head=head))
     env = gym.make(env_id)
     for row in [row for rows in stored for row in rows]:
         env.reset()
@@ -200,7 +209,6 @@ def test_whole_episodes_are_played_in_a_pool_too() -> None:
         ("dm_control/cheetah-run-v0", "The nearest is CheetahRun-v1"),
         ("fakes:ReachEnv", "not environments of your own"),
         (lambda: None, "not environments of your own"),
-        ("CartPole-v1", "only Box actions"),
     ],
 )
 def test_what_envpool_has_not_is_refused_by_name(target: Any, message: str) -> None:
