@@ -2,11 +2,13 @@
 
     python bench/tuner.py ENV TARGET [--time 60s] [--repeat 1] [--device auto]
         [--processes 1,2] [--envs 8,32] [--batches 128,256,512]
-        [--only-batches 128,...,65536] [--only-samplers 1,2,...]
+        [--only-batches 128,...,65536] [--only-samplers 1,2,...] [--finalists 3] [--final-seeds 3]
 
 Every cell is a real run of the command with `--tuner.off`, its update compiled beforehand; cells and
-tuned runs take turns. `--only-...` varies one setting and leaves the rest as the tuner has it. Writes
-bench/results/tuner-<env>-<machine>.json, draws docs/tuner-<env>-<machine>.svg, prints a table.
+tuned runs take turns. The fastest of many short runs was also lucky, so the fastest cells meet the
+tuner once more with seeds of their own, and only those runs decide about time. `--only-...` varies
+one setting and leaves the rest as the tuner has it. Writes bench/results/tuner-<env>-<machine>.json
+after every run, draws docs/tuner-<env>-<machine>.svg, prints a table.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ import sys
 import tempfile
 import time
 from itertools import product
+from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from spreeze.backends.local import Processes
 from spreeze.commands.bench import machine_facts
 from spreeze.compiling import Compilation, recipe_of
 from spreeze.config import config_with, default_config, settled
-from spreeze.metrics import learning_speed
+from spreeze.metrics import finite, learning_speed
 from spreeze.placement import look_around
 from spreeze.plan import Plan, describe_env, make_plan
 
@@ -35,6 +39,7 @@ FLAGS = {
     "envs": "sampler.envs_per_process",
     "batch": "learner.batch_size",
 }
+FIRST_FINAL_SEED = 100
 Cell = dict[str, int]
 
 
@@ -52,28 +57,41 @@ def main() -> None:
         "batch": [chosen | {"batch": size} for size in args.only_batches],
         "processes": [chosen | {"processes": num} for num in args.only_samplers],
     }
-    cells = [*grid, *ablations["batch"], *ablations["processes"]]
+    cells = []
+    for cell in [*grid, *ablations["batch"], *ablations["processes"]]:
+        cells += [] if cell in cells else [cell]
     for batch in sorted({chosen["batch"], *(cell["batch"] for cell in cells)}):
         precompile(args, chosen | {"batch": batch})
-    with tempfile.TemporaryDirectory() as folder:
-        rows: list[dict[str, Any]] = []
-        for turn in range(args.repeat):
-            rows += [run(args, None, folder, turn)]
-            rows += [run(args, cell, folder, turn) for cell in cells]
-    result = {
+    facts = {
         "command": ["python", "bench/tuner.py", *sys.argv[1:]],
         "machine": machine_facts(),
-        "seconds": round(time.monotonic() - began, 1),
         "env": args.env,
         "target": args.target,
         "chosen": chosen,
-        "runs": rows,
-        "verdict": verdict(rows, grid),
     }
-    gpus = result["machine"]["gpu"]
-    where = gpus[0].split()[-1].lower() if gpus else f"{result['machine']['cores']}cores"
+    gpus = facts["machine"]["gpu"]
+    where = gpus[0].split()[-1].lower() if gpus else f"{facts['machine']['cores']}cores"
     path = ROOT / "bench" / "results" / f"tuner-{args.env}-{where}.json"
-    path.write_text(json.dumps(result, indent=2) + "\n")
+    rows: list[dict[str, Any]] = []
+
+    def keep() -> dict[str, Any]:
+        """Everything so far, in its file."""
+        seconds = round(time.monotonic() - began, 1)
+        kept = {**facts, "seconds": seconds, "runs": rows, "verdict": verdict(rows, grid)}
+        path.write_text(json.dumps(kept, indent=2) + "\n")
+        return kept
+
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(args.repeat):
+            for cell in [None, *cells]:
+                rows.append(run(args, cell, folder, turn))
+                keep()
+        fastest = sorted(grid, key=lambda cell: typical(rows_of(rows, cell), "time_to_target_s"))
+        for turn in range(FIRST_FINAL_SEED, FIRST_FINAL_SEED + args.final_seeds):
+            for cell in [None, *fastest[: args.finalists]]:
+                rows.append(run(args, cell, folder, turn))
+                keep()
+    result = keep()
     draw(result, ROOT / "docs" / f"tuner-{args.env}-{where}.svg")
     print(json.dumps(result["verdict"], indent=2))
     print(f"kept in {path}")
@@ -90,6 +108,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("target", type=float)
     parser.add_argument("--time", default="60s")
     parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--finalists", type=int, default=3)
+    parser.add_argument("--final-seeds", type=int, default=3)
     parser.add_argument("--device", default="auto")
     for name in ("processes", "envs", "batches", "only-batches", "only-samplers"):
         parser.add_argument(f"--{name}", type=numbers, default=[])
@@ -148,32 +168,33 @@ def run(args: argparse.Namespace, cell: Cell | None, folder: str, turn: int) -> 
     return {"name": name, "cell": cell, "seed": turn, **row}
 
 
-def mean_of(rows: list[dict[str, Any]], key: str) -> float | None:
-    """Over seeds; None if one of them has no value."""
-    values = [row[key] for row in rows]
-    return None if not values or None in values else sum(values) / len(values)
+def rows_of(rows: list[dict[str, Any]], cell: Cell | None) -> list[dict[str, Any]]:
+    """The runs of one cell."""
+    return [row for row in rows if row["cell"] == cell]
+
+
+def typical(rows: list[dict[str, Any]], key: str) -> float:
+    """The median; what has no value, as a target that was not reached, counts as infinite."""
+    return median(inf if row[key] is None else row[key] for row in rows) if rows else inf
 
 
 def verdict(rows: list[dict[str, Any]], grid: list[Cell]) -> dict[str, Any]:
     """The tuner against the best cell: its rates, and its time to the target."""
-    if not grid:
+    measured = [group for cell in grid if (group := rows_of(rows, cell))]
+    ours = rows_of(rows, None)
+    if not measured:
         return {}
-    cells = [[row for row in rows if row["cell"] == cell] for cell in grid]
-    ours = [row for row in rows if row["cell"] is None]
-    best = max(cells, key=lambda group: mean_of(group, "learning_speed") or 0.0)
-    times = [(t, group[0]["name"]) for group in cells if (t := mean_of(group, "time_to_target_s"))]
-    our_time = mean_of(ours, "time_to_target_s")
-    fastest = min(times) if times else (None, None)
+    best = max(measured, key=lambda group: typical(group, "learning_speed"))
     shares = {
-        key: round((mean_of(ours, key) or 0.0) / max(mean_of(best, key) or 0.0, 1e-9), 3)
+        key: round(typical(ours, key) / max(typical(best, key), 1e-9), 3)
         for key in ("sample_hz", "update_frame_hz", "learning_speed")
     }
-    return {
-        "best_cell": best[0]["name"],
-        "share_of_best": shares,
-        "time_to_target_s": our_time,
-        "fastest_cell": {"name": fastest[1], "time_to_target_s": fastest[0]},
+    finals = [row for row in rows if row["seed"] >= FIRST_FINAL_SEED]
+    times = {
+        row["name"]: finite(typical(rows_of(finals, row["cell"]), "time_to_target_s"))
+        for row in finals
     }
+    return {"best_cell": best[0]["name"], "share_of_best": shares, "final_time_s": times}
 
 
 def curve(
@@ -183,8 +204,8 @@ def curve(
     at = []
     for value in values:
         cell = result["chosen"] | {key: value}
-        mean = mean_of([row for row in result["runs"] if row["cell"] == cell], metric)
-        at += [] if mean is None else [(value, mean)]
+        middle = typical(rows_of(result["runs"], cell), metric)
+        at += [(value, middle)] if middle < inf else []
     return at
 
 
@@ -215,8 +236,8 @@ def draw(result: dict[str, Any], file: Path) -> None:
             at = curve(result, key, values, metric)
             if at:
                 axis.plot(*zip(*at, strict=True), "o-", color="#1f6feb")
-            ours = mean_of([row for row in result["runs"] if row["cell"] is None], metric)
-            if ours is not None:
+            ours = typical(rows_of(result["runs"], None), metric)
+            if ours < inf:
                 axis.plot(
                     [result["chosen"][key]], [ours], "*", ms=13, color="#d1632e", label="tuned"
                 )

@@ -31,10 +31,11 @@ from spreeze.algos import algorithm_file, find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.config import Config, settled
 from spreeze.halves import ActorHalf, CriticHalf
-from spreeze.launches import Launches, save, watch_kernels
+from spreeze.launches import Launches
 from spreeze.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
 from spreeze.placement import cache_folder, compiler, cpu_name, other_cores
+from spreeze.recording import save, watch_kernels
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
 from spreeze.updates import Part, Step, StepFunction, Updater, init_state
@@ -145,7 +146,7 @@ def _source(more: Path | None) -> str:
     here = Path(__file__).parent
     names = (
         *("updates", "halves", "replay", "networks", "scaling"),
-        *("fused", "kernels", "launches", "spec"),
+        *("fused", "kernels", "recording", "launches", "spec"),
     )
     files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]
     text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])

@@ -24,6 +24,8 @@ Arithmetic = Literal["float32", "half", "fused"]
 """How networks compute: as they are; hidden layers in bfloat16; the same in kernels made for it."""
 FUSED_INPUTS, FUSED_WIDTHS, FUSED_OUTPUTS = 128, (64, 128, 256), 64
 """What the kernels are made for: all of a row's inputs are on the chip at once."""
+MANY_ROWS, SHARES = 2048, 16
+"""Rows from which on a product takes them in shares, and how many those are."""
 
 
 def plain_arithmetic(precision: str) -> Arithmetic:
@@ -100,15 +102,36 @@ def mlp(
     for i in range(num_layers):
         w, b = params[f"w{i}"], params[f"b{i}"]
         x = x.to(w.dtype)  # each layer computes in the type of its parameters
+        if w.dtype == torch.bfloat16 and x.is_cuda:
+            x, w = _even(x, w)
         if w.ndim == 2:
             x = torch.addmm(b, x, w)
         else:
             x = x.expand(w.shape[0], *x.shape) if x.ndim == 2 else x
             # Not baddbmm: it copies the bias to full size first; a compiler fuses this addition.
-            x = torch.bmm(x, w) + b
+            x = _side_by_side(x, w) + b
         if i < num_layers - 1:
             x = torch.relu(F.layer_norm(x, x.shape[-1:]) if layer_norm else x)
     return x
+
+
+def _even(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """With zeros up to a multiple of eight inputs: tensor cores read them several times as fast."""
+    missing = -x.shape[-1] % 8
+    return (F.pad(x, (0, missing)), F.pad(w, (0, 0, 0, missing))) if missing else (x, w)
+
+
+def _side_by_side(x: Tensor, w: Tensor) -> Tensor:
+    """x [nets, B, in] @ w [nets, in, out].
+
+    The gradient of w sums over all rows. In float32 a GPU's library gives that to a few of its many
+    processors, unless the rows come in shares, each with a copy of w.
+    """
+    nets, rows, size = x.shape
+    if not x.is_cuda or w.dtype != torch.float32 or rows < MANY_ROWS or rows % SHARES:
+        return torch.bmm(x, w)
+    copies = w.unsqueeze(1).expand(-1, SHARES, -1, -1).reshape(nets * SHARES, *w.shape[1:])
+    return torch.bmm(x.reshape(nets * SHARES, -1, size), copies).view(nets, rows, -1)
 
 
 @dataclass(frozen=True)
@@ -259,7 +282,9 @@ def project(probs: Tensor, values: Tensor, support: Tensor) -> Tensor:
     place = ((values - support[0]) / gap).clamp(0, len(support) - 1)
     below = place.floor()
     above_share = place - below
-    index = below.long()
+    index = below.long().clamp(
+        0, len(support) - 1
+    )  # NaN is no index: on a GPU it would end the run
     out = torch.zeros(len(probs), len(support), dtype=probs.dtype, device=probs.device)
     out = out.scatter_add(1, index, probs * (1 - above_share))
     # At the last atom nothing is left for the one above, which is not there.

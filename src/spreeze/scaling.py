@@ -46,7 +46,8 @@ def _merge(mean: Tensor, var: Tensor, rows: Tensor, share: Tensor) -> tuple[Tens
     """Mean and variance of old and new rows together, the new ones being this share of all."""
     step = rows.mean(0) - mean
     within = torch.lerp(var, rows.var(0, correction=0), share)
-    return mean + share * step, within + share * (1 - share) * step.square()
+    # Rounding may put a share of all a little over 1, and a variance of 0 a little below.
+    return mean + share * step, (within + share * (1 - share) * step.square()).clamp(min=0)
 
 
 def scaled(stats: Tensor, batch: Batch, obs: bool, reward: bool) -> Batch:

@@ -252,6 +252,11 @@ class TestCategorical:
         expected[0, [0, 5, 10]] = torch.tensor([0.4, 0.2, 0.4])
         torch.testing.assert_close(out, expected)
 
+    def test_what_is_not_a_number_is_no_place_outside_the_atoms(self) -> None:
+        """A GPU does not come back from an index out of bounds."""
+        values = torch.full((1, 5), float("nan"))
+        assert project(torch.full((1, 5), 0.2), values, self.support).shape == (1, 11)
+
 
 class TestScaling:
     """Running statistics of observations and returns."""

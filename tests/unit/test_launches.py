@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from spreeze import launches
-from spreeze.launches import ALIGNMENT, ARENA, Launches, save, watch_kernels
+from spreeze import recording
+from spreeze.launches import ARENA, Launches
+from spreeze.recording import ALIGNMENT, save, watch_kernels
 
 BEGIN = 0x7F00_0000_0000
 
@@ -35,7 +36,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
         {"address": BEGIN - 9999, "total_size": 512, "segment_pool_id": (0, 0)},
     ]
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
-    return launches._Memory([Fake(BEGIN, 1 << 30), Fake(BEGIN + 256, 64)], (0, 1))  # type: ignore[list-item]
+    return recording._Memory([Fake(BEGIN, 1 << 30), Fake(BEGIN + 256, 64)], (0, 1))  # type: ignore[list-item]
 
 
 def pointer(address: int) -> bytes:
@@ -62,17 +63,22 @@ def test_memory_of_somebody_else_is_refused(memory: Any) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_function_of_triton_kernels_runs_from_its_list(tmp_path: Path) -> None:
+def test_kernels_and_matrix_products_run_from_their_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TQDM_DISABLE", "1")  # else the compiler leaves a thread
     import torch._inductor
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def function(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         mixed = torch.softmax(a * 2 + b, -1)
-        return (mixed + a, mixed.sum())
+        product = torch.addmm(b[0], mixed, torch.mm(a.T, b))
+        pairs = torch.bmm(product.view(3, 100, 70), b.view(3, 70, 100)[:, :, :70])
+        return (mixed + torch.tanh(pairs.reshape(300, 70)), mixed.sum())
 
     device = torch.device("cuda")
     inputs = [torch.randn(300, 70, device=device) for _ in range(2)]
-    options = {"use_static_cuda_launcher": False}
+    options = {"use_static_cuda_launcher": False, "compile_threads": 1}  # else it leaves processes
     with watch_kernels() as binaries, torch._inductor.config.patch(options), torch.no_grad():
         made = torch._inductor.standalone_compile(
             make_fx(function)(*inputs), inputs, dynamic_shapes="from_example_inputs"

@@ -109,7 +109,8 @@ def _pipeline(arguments: list[str]) -> int:
         "sampler.processes": _or_auto(args.processes),
     }
     print(
-        f"{args.env}: samplers, learner, then both, {4 * args.seconds:.0f} s ...", file=sys.stderr
+        f"{args.env}: a run with one side stopped in turns, some {args.seconds:.0f} s once it learns ...",
+        file=sys.stderr,
     )
     began = time.monotonic()
     result = measure(config_with(default_config(env=args.env), knobs), args.seconds)
