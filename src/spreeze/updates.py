@@ -351,11 +351,12 @@ class Updater:
         return dict(zip(self.plain.metric_names, self._metrics.tolist(), strict=True))
 
     def inputs(self, batch_size: int) -> tuple[Tensor, ...]:
-        """What a step takes, with fresh random numbers."""
+        """What a step takes, with fresh random numbers; it stays the same while new rows arrive."""
         uniform, noise = self._draw(1, batch_size)
         if (stage := self._stage(batch_size)) is not None:
             stage.fill()
-        batch = self._batch(0, uniform, stage)
+        data, window, places = self._batch(0, uniform, stage)
+        batch = (data, window.clone(), places)
         return (*self._priorities, *batch, noise[0], self._rates, *self._others, *self._state)
 
     def updates(self) -> None:

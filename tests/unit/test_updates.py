@@ -107,6 +107,21 @@ def test_columns_are_the_fields_of_the_record() -> None:
     assert all(a[1] == b[0] for a, b in pairwise(ends))
 
 
+def test_inputs_stay_the_same_while_new_rows_arrive() -> None:
+    """A compiled update is compared with the plain one on them, one after the other, in mid-run."""
+    algorithm = build(CONFIG, SPEC)
+    layout = transition_layout(SPEC)
+    replay = Replay(layout, 100, CPU)
+    rows = np.zeros(40, layout.dtype)
+    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(40, layout.width))
+    replay.insert(rows[:20])
+    updater = Updater(algorithm, replay, init_state(algorithm, 0, CPU), 32, (1e-3, 0.01))
+    inputs = updater.inputs(32)
+    before = updater.plain(*inputs)
+    replay.insert(rows[20:])
+    torch.testing.assert_close(updater.plain(*inputs), before, rtol=0, atol=0)
+
+
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 

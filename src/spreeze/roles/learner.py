@@ -205,8 +205,8 @@ class Swap:
             compilations = self._compilations(size)
             if all([compilation.poll() for compilation in compilations]):
                 verdicts[size] = self._judge(size, compilations)
-            elif verdicts.get(updater.batch_size) == 1 and updater.batch_size <= self._largest:
-                size = updater.batch_size  # compiled already: it stays until the new one is, too
+            elif updater.batch_size in verdicts and updater.batch_size <= self._largest:
+                size = updater.batch_size  # it stays until the new one is compiled, too
         updater.batch_size = words["batch_size"] = size
         words["compiled"] = verdicts.get(size, 0)
 
