@@ -77,7 +77,7 @@ def main() -> None:
     def keep() -> dict[str, Any]:
         """Everything so far, in its file."""
         seconds = round(time.monotonic() - began, 1)
-        kept = {**facts, "seconds": seconds, "runs": rows, "verdict": verdict(rows, grid)}
+        kept = {**facts, "seconds": seconds, "runs": rows, "verdict": verdict(rows, grid, chosen)}
         path.write_text(json.dumps(kept, indent=2) + "\n")
         return kept
 
@@ -178,13 +178,14 @@ def typical(rows: list[dict[str, Any]], key: str) -> float:
     return median(inf if row[key] is None else row[key] for row in rows) if rows else inf
 
 
-def verdict(rows: list[dict[str, Any]], grid: list[Cell]) -> dict[str, Any]:
-    """The tuner against the best cell: its rates, and its time to the target."""
+def verdict(rows: list[dict[str, Any]], grid: list[Cell], chosen: Cell) -> dict[str, Any]:
+    """The tuner against the cells: its rates at the batch size of its choice, and its time to the target."""
     measured = [group for cell in grid if (group := rows_of(rows, cell))]
+    rivals = [group for group in measured if group[0]["cell"]["batch"] == chosen["batch"]]
     ours = rows_of(rows, None)
-    if not measured:
+    if not rivals:
         return {}
-    best = max(measured, key=lambda group: typical(group, "learning_speed"))
+    best = max(rivals, key=lambda group: typical(group, "learning_speed"))
     shares = {
         key: round(typical(ours, key) / max(typical(best, key), 1e-9), 3)
         for key in ("sample_hz", "update_frame_hz", "learning_speed")
@@ -194,7 +195,7 @@ def verdict(rows: list[dict[str, Any]], grid: list[Cell]) -> dict[str, Any]:
         row["name"]: finite(typical(rows_of(finals, row["cell"]), "time_to_target_s"))
         for row in finals
     }
-    return {"best_cell": best[0]["name"], "share_of_best": shares, "final_time_s": times}
+    return {"best_cell_of_its_batch": best[0]["name"], "share": shares, "final_time_s": times}
 
 
 def curve(
@@ -207,6 +208,11 @@ def curve(
         middle = typical(rows_of(result["runs"], cell), metric)
         at += [(value, middle)] if middle < inf else []
     return at
+
+
+def short(number: int) -> str:
+    """For an axis: 4096 as 4k."""
+    return f"{number // 1024}k" if number >= 1024 else str(number)
 
 
 def draw(result: dict[str, Any], file: Path) -> None:
@@ -238,10 +244,7 @@ def draw(result: dict[str, Any], file: Path) -> None:
                 axis.plot(*zip(*at, strict=True), "o-", color="#1f6feb")
             ours = typical(rows_of(result["runs"], None), metric)
             if ours < inf:
-                axis.plot(
-                    [result["chosen"][key]], [ours], "*", ms=13, color="#d1632e", label="tuned"
-                )
-                axis.legend(frameon=False)
+                axis.plot([result["chosen"][key]], [ours], "*", ms=13, color="#d1632e")
             axis.set(
                 xscale="log",
                 xlabel={"batch": "batch size", "envs": "environments per process"}.get(
@@ -249,11 +252,12 @@ def draw(result: dict[str, Any], file: Path) -> None:
                 ),
                 ylabel=label,
             )
-            axis.set_xticks(values, [f"{value:,}" for value in values], fontsize=7)
-            axis.set_ylim(bottom=0)
+            axis.set_xticks(values, [short(value) for value in values])
+            axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
             axis.minorticks_off()
             axis.grid(alpha=0.2)
-    figure.suptitle(f"{result['env']}: {result['machine']['cpu']}", fontsize=9)
+    machine = f"{result['machine']['cores']} cores of {result['machine']['cpu']}"
+    figure.suptitle(f"{result['env']}, {machine}; the star is the tuner's choice", fontsize=10)
     figure.savefig(file)
 
 

@@ -31,7 +31,7 @@ from spreeze.plan import Plan, RunFailed, create_run, describe_env, make_plan
 from spreeze.progress import Progress, Snapshot
 from spreeze.roles.base import Job
 from spreeze.rundir import RunDir
-from spreeze.tuner import batches_worth_a_try
+from spreeze.tuner.measured import batches_worth_a_try
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 

@@ -24,7 +24,9 @@ from spreeze.placement import Machine, cpu_name
 from spreeze.probe import Measured, Question, measure, remember, remembered
 from spreeze.rundir import RunDir, find_run
 from spreeze.spec import EnvSpec, transition_layout
-from spreeze.tuner import gpu_index, learning_bytes, resolve, second_bytes
+from spreeze.tuner import resolve
+from spreeze.tuner.devices import gpu_index
+from spreeze.tuner.memory import learning_bytes, second_bytes
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
 from spreeze.wires.experience import experience_blocks

@@ -71,6 +71,7 @@ class Progress:
         self._sample_rate, self._update_rate = Rate(), Rate()
         self._stalls = {name: Rate() for name in ("samplers", "learner", "evaluator", "visualizer")}
         self._waited_s = 0.0
+        self._all_sampling_s: float | None = None  # when every sampler had made a step
         self._sampler_waits = control.samplers["waited_s"].copy()
         self._frame_rate = Rate()
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=100_000)
@@ -148,6 +149,8 @@ class Progress:
             role: min(100.0, 100 * rate.update(waited[role], now))
             for role, rate in self._stalls.items()
         }
+        if self._all_sampling_s is None and (samplers["env_steps"] > 0).all():
+            self._all_sampling_s = snap.time_s
         if self._first is None and learner["first_update_s"] > 0:
             self._first = (snap.time_s, snap.env_steps, snap.updates)
         if self._reached_s is None and evaluator["target_time_s"] > 0:
@@ -204,6 +207,7 @@ class Progress:
             "reason": reason,
             "wall_s": round(snap.time_s, 3),
             "time_to_target_s": self._reached_s and round(self._reached_s, 3),
+            "all_sampling_s": self._all_sampling_s and round(self._all_sampling_s, 3),
             "env_steps": snap.env_steps,
             "updates": snap.updates,
             "batch_size": batch,

@@ -14,7 +14,8 @@ from spreeze.config import Config, config_with, default_config, knob
 from spreeze.placement import Gpu, Machine
 from spreeze.probe import Measured, Question, measure, remember, remembered
 from spreeze.spec import EnvSpec
-from spreeze.tuner import MEASURED_KNOBS, expected_hz, resolve
+from spreeze.tuner import resolve
+from spreeze.tuner.measured import MEASURED_KNOBS, expected_hz
 
 GIB = 2**30
 SPEC = EnvSpec(

@@ -27,7 +27,8 @@ from spreeze.placement import Gpu, Machine
 from spreeze.plan import make_plan
 from spreeze.probe import Measured, Question, measure
 from spreeze.replay import Replay
-from spreeze.tuner import EXCHANGE_SLOTS, resolve
+from spreeze.tuner import resolve
+from spreeze.tuner.memory import EXCHANGE_SLOTS
 from spreeze.updates import Updater, init_state
 
 CPU = torch.device("cpu")

@@ -23,6 +23,7 @@ import socket
 import struct
 import sys
 import threading
+import warnings
 from typing import Any
 
 import setproctitle
@@ -77,6 +78,8 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     assert threading.active_count() == 1, (
         "a preloaded module started a thread: forking would be unsafe"
     )
+    # The interpreter would warn of threads that libraries keep; what counts here are Python's.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     children: dict[int, int] = {}  # pidfd -> pid
     while True:
         readable: list[int] = select.select([sock.fileno(), *children], [], [])[0]

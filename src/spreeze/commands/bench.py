@@ -242,7 +242,7 @@ def _devices(args: LearnerArguments, machine: Machine, spec: EnvSpec) -> tuple[s
     if args.devices is None:
         return args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu", None
     from spreeze.algos import find_algorithm
-    from spreeze.tuner import gpu_index, has_actor
+    from spreeze.tuner.devices import gpu_index, has_actor
 
     problems = check_devices(args.devices, same_allowed=True)  # naming it twice here is saying so
     names = args.devices.split(",")

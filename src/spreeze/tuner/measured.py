@@ -1,0 +1,154 @@
+"""What a measurement of this machine decides, and the rules of thumb where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from spreeze.config import config_with, knob, settled
+from spreeze.metrics import learning_speed
+from spreeze.placement import Machine
+from spreeze.probe import Measured, Question, best_threads
+from spreeze.spec import EnvSpec
+from spreeze.tuner.devices import gpu_index, has_actor
+from spreeze.tuner.filler import Filler
+
+ENVS_BY_STEP_US = {150.0: 32, 400.0: 16, math.inf: 8}
+"""Environments per sampler, by the time of one step up to which they are right."""
+ACT_SHARE = 0.03
+"""What acting may add to the time of an env step, if that can be reached."""
+CALLS = {"cpu": (0.015, 4), "gpu": (0.003, 64)}
+"""How many seconds the learner computes between two publications, and the most updates in them."""
+GPU_COMPILED, CPU_SAVED = 5.0, 0.8
+"""Compiled against plain updates: on an H200 5.0 to 5.9 times as fast at every batch size; on a CPU
+four fifths of the cost that does not depend on the batch are saved."""
+NEARLY_BEST = 0.85
+SPLIT_GAIN = 1.05
+"""What two devices have to bring before they are taken by themselves."""
+MEASURED_KNOBS = (
+    "sampler.envs_per_process",
+    "learner.batch_size",
+    "learner.threads",
+    "learner.updates_per_publish",
+)
+
+
+def matters(filler: Filler) -> bool:
+    """Whether anything is left that a measurement decides."""
+    config = filler.config
+    free = filler.second or any(knob(config, name) == "auto" for name in MEASURED_KNOBS)
+    # A clock does not repeat with a seed; and batches of segments are as large as learning wants them.
+    off = config.serial or config.tuner.off or config.hyper.rows().segment > 1
+    return bool(free) and not off
+
+
+def question(filler: Filler, spec: EnvSpec, machine: Machine) -> Question:
+    """What to measure."""
+    config, on_gpu = filler.config, filler.on_gpu
+    given = config.learner.threads
+    second = config.devices[1] if len(config.devices) > 1 else filler.second
+    gpus = [gpu_index(device) for device in (config.devices[0], second or "cpu")]
+    return Question(
+        algo=config.algo,
+        hyper=dataclasses.asdict(config.hyper),
+        spec=spec.to_json(),
+        device=config.devices[0],
+        second=second if has_actor(config.hyper, spec) else None,
+        gpu=", ".join(machine.gpus[index].name for index in gpus if index is not None),
+        precision=settled(config.learner.precision),
+        cores=machine.cores,
+        threads=1 if on_gpu else None if given == "auto" else given,
+    )
+
+
+def rules_of_thumb(filler: Filler, spec: EnvSpec) -> None:
+    """What was right on the machines that we know."""
+    on_gpu, segment = filler.on_gpu, filler.config.hyper.rows().segment
+    reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
+    rows = 8192 if on_gpu else 256
+    if segment > 1:
+        rows, reason = 4 * rows // segment, f"segments of {segment} steps; {reason}"
+    filler.fill("learner.batch_size", rows, reason)
+    reason = "publishing costs little beside them"
+    filler.fill("learner.updates_per_publish", 16 if on_gpu else 4, reason)
+    if spec.step_us is None or filler.config.serial or spec.vector_envs is not None:
+        return
+    num = next(num for limit, num in ENVS_BY_STEP_US.items() if spec.step_us < limit)
+    reason = f"{spec.step_us:.0f} us a step; one forward pass serves them all"
+    filler.fill("sampler.envs_per_process", num, reason)
+
+
+def from_measurements(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured) -> None:
+    """What the probe says."""
+    measured = _one_or_two(filler, measured)
+    hz = expected_hz(measured, filler.on_gpu)
+    best = max(hz, key=lambda batch: learning_speed(hz[batch], batch, 1.0))
+    limit = f"; {measured.too_large:,} do not fit in memory" if measured.too_large else ""
+    reason = f"{hz[best]:,.0f} updates/s expected, {hz[best] * best / 1e3:,.0f}k frames/s{limit}"
+    batch = filler.fill("learner.batch_size", best, reason)
+    if not filler.on_gpu:
+        threads = best_threads(measured.thread_hz, machine.cores) if measured.thread_hz else 1
+        rates = ", ".join(f"{num}: {rate:.0f}" for num, rate in measured.thread_hz.items())
+        filler.fill("learner.threads", threads, f"updates/s by threads: {rates}")
+    near = min(hz, key=lambda size: abs(size - batch))
+    call_s, most = CALLS["gpu" if filler.on_gpu else "cpu"]
+    per_call = 2 ** round(math.log2(min(max(hz[near] * call_s, 1), most)))
+    reason = f"about {1e3 * per_call / hz[near]:.1f} ms between two publications"
+    filler.fill("learner.updates_per_publish", per_call, reason)
+    if spec.step_us is None or spec.vector_envs is not None:
+        return
+    shares = {num: us / num / spec.step_us for num, us in measured.act_us.items()}
+    cheap = [num for num, share in shares.items() if share <= ACT_SHARE]
+    num = cheap[0] if cheap else min(shares, key=lambda num: shares[num])
+    reason = f"{spec.step_us:.0f} us a step, acting adds {100 * shares[num]:.0f} %"
+    filler.fill("sampler.envs_per_process", num, reason)
+
+
+def _one_or_two(filler: Filler, measured: Measured) -> Measured:
+    """Learn on two devices if that is faster; returns what holds for the choice."""
+    if not measured.split_hz:
+        return measured
+    split = dataclasses.replace(measured, update_hz=measured.split_hz)
+    if len(filler.config.devices) > 1:  # as the user wants it
+        return split
+
+    def best(rates: dict[int, float]) -> tuple[float, int]:
+        return max((learning_speed(rate, batch, 1.0), batch) for batch, rate in rates.items())
+
+    (one, size), (two, other) = best(measured.update_hz), best(measured.split_hz)
+    rates = (
+        f"updates/s before compilation: {measured.update_hz[size]:,.0f} on one GPU at batch {size}, "
+        f"{measured.split_hz[other]:,.0f} with critic and actor on two at {other}"
+    )
+    filler.reasons["device"] += f"; {rates}"
+    if two < SPLIT_GAIN * one:
+        return measured
+    filler.config = config_with(filler.config, {"device": f"cuda:0,{filler.second}"})
+    return split
+
+
+def expected_hz(measured: Measured, on_gpu: bool) -> dict[int, float]:
+    """Updates per second by batch size, once they are compiled.
+
+    On a GPU that is one factor for all sizes. On a CPU it takes most of what an update costs apart
+    from its arithmetic, which is the part that does not grow with the batch.
+    """
+    rates = measured.update_hz
+    if on_gpu:
+        return {batch: rate * GPU_COMPILED for batch, rate in rates.items()}
+    (small, first), *rest = rates.items()
+    fixed_s = 0.0
+    if rest:
+        large, last = rest[-1]
+        per_row_s = (1 / last - 1 / first) / (large - small)
+        fixed_s = min(max(1 / first - small * per_row_s, 0.0), 1 / first)
+    return {
+        batch: 1 / (1 / rate - CPU_SAVED * min(fixed_s, 1 / rate)) for batch, rate in rates.items()
+    }
+
+
+def batches_worth_a_try(measured: Measured, on_gpu: bool) -> list[int]:
+    """Batch sizes that the probe saw little behind the best one."""
+    hz = expected_hz(measured, on_gpu)
+    worth = {batch: learning_speed(rate, batch, 1.0) for batch, rate in hz.items()}
+    return [batch for batch, value in worth.items() if value >= NEARLY_BEST * max(worth.values())]
