@@ -29,7 +29,7 @@ learning: .venv/dev.stamp  ## real tasks to real scores: about half an hour on t
 	$(BIN)/python -m pytest -m learning -s --timeout 1200
 
 bench: .venv/dev.stamp  ## time to score on Pendulum-v1 over five seeds
-	$(BIN)/python bench/time_to_score.py
+	$(BIN)/spreeze bench time-to-score Pendulum-v1 --cold --json bench/results/time-to-score-Pendulum-v1-$(shell nproc)cores.json
 
 clean:
 	rm -rf .venv

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from spreeze.backends.local import Processes
-from spreeze.commands.bench import machine_facts
+from spreeze.commands.bench.result import machine_facts
 from spreeze.compiling import Compilation, recipe_of
 from spreeze.config import config_with, default_config, settled
 from spreeze.metrics import finite, learning_speed

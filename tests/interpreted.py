@@ -49,7 +49,7 @@ def fused_sac_update() -> float:
     """How far one SAC update with the fused kernels is from the plain one, in the worst vector."""
     from spreeze import fused, networks
     from spreeze.algos.sac import SACConfig, build
-    from spreeze.bench.learner import HALF_CHEETAH
+    from spreeze.bench import HALF_CHEETAH
     from spreeze.spec import Batch
     from spreeze.updates import init_state, update
 

@@ -38,7 +38,8 @@ from spreeze.placement import cache_folder, compiler, cpu_name, other_cores
 from spreeze.recording import save, watch_kernels
 from spreeze.replay import Replay
 from spreeze.spec import EnvSpec, Placement, transition_layout
-from spreeze.updates import Part, Step, StepFunction, Updater, init_state
+from spreeze.updater import Updater
+from spreeze.updates import Part, Step, StepFunction, init_state
 
 DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
 """Knobs of algorithms that are not compiled in: updates get them as data, or only samplers do."""

@@ -10,7 +10,8 @@ from torch import Tensor
 from spreeze.algos.base import Algorithm
 from spreeze.replay import Batches, Replay
 from spreeze.spec import Layout
-from spreeze.updates import State, Updater, state_names
+from spreeze.updater import Updater
+from spreeze.updates import State, state_names
 
 
 class CriticHalf(Updater):

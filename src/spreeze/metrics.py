@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 BATCH_WORTH, SAMPLING_WORTH = 0.5, 0.25
+"""They fit some eighty runs on two tasks: docs/tuning.md."""
 
 
 def finite(value: Any) -> Any:

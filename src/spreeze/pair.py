@@ -28,7 +28,8 @@ from spreeze.algos.base import Algorithm
 from spreeze.exchange import Channel, ChannelClosed
 from spreeze.halves import ActorHalf, CriticHalf
 from spreeze.replay import Replay
-from spreeze.updates import State, Updater, policy_vector, state_names
+from spreeze.updater import Updater
+from spreeze.updates import State, policy_vector, state_names
 
 AHEAD = 2
 """Chunks that the critic may be ahead of the actor it uses: one is learned from, one is on its way."""

@@ -28,7 +28,7 @@ from spreeze.policy import Policy, PolicyForm
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
 
 ENVS = (4, 8, 16, 32)
-CPU_BATCHES = (256, 512, 1024, 2048)
+CPU_BATCHES = (128, 256, 512, 1024, 2048)
 GPU_BATCHES = (256, 1024, 4096, 8192, 16384, 32768)
 THREADS = (1, 2, 4, 8, 16)
 ROWS, CHUNK, SPLIT_CHUNKS = 50_000, 4, 8
@@ -116,7 +116,7 @@ def measure(question: Question) -> Measured:
 
     import torch
 
-    from spreeze.updates import out_of_memory
+    from spreeze.updater import out_of_memory
 
     torch.set_flush_denormal(True)
     batches = CPU_BATCHES if question.device == "cpu" else GPU_BATCHES
@@ -161,7 +161,7 @@ def _update_hz(question: Question, spec: EnvSpec, batch: int) -> float:
     """Updates per second in the plain form."""
     import torch
 
-    from spreeze.updates import Updater
+    from spreeze.updater import Updater
 
     updater = Updater(*_learner_of(question, spec, batch))
 

@@ -19,7 +19,7 @@ from spreeze import launch
 from spreeze.commands.train import report
 from spreeze.config import config_with, default_config
 from spreeze.rundir import RunDir
-from spreeze.updates import Updater
+from spreeze.updater import Updater
 
 SIZES = (32, 48, 32)
 LOOK_S = 2.5

@@ -18,7 +18,8 @@ from spreeze.policy import Policy
 from spreeze.replay import Replay, draw_by_priority
 from spreeze.scaling import fresh_statistics, observe, policy_statistics, scaled
 from spreeze.spec import Batch
-from spreeze.updates import State, Updater, init_state, policy_vector, update
+from spreeze.updater import Updater
+from spreeze.updates import State, init_state, policy_vector, update
 
 CPU = torch.device("cpu")
 every = pytest.mark.parametrize(("name", "kind"), cases.CASES)

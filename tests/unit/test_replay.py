@@ -18,7 +18,8 @@ from spreeze.replay import Replay, Stage, draw, gather
 from spreeze.roles import learner
 from spreeze.roles.traffic import Intake, Outbox
 from spreeze.spec import PLACEMENTS, EnvSpec, Floats, Rows, as_matrix, transition_layout
-from spreeze.updates import Updater, init_state, out_of_memory
+from spreeze.updater import Updater, out_of_memory
+from spreeze.updates import init_state
 from spreeze.wires.arena import Arena
 from spreeze.wires.experience import Experience, experience_blocks
 

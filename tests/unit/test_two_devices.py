@@ -29,7 +29,8 @@ from spreeze.probe import Measured, Question, measure
 from spreeze.replay import Replay
 from spreeze.tuner import resolve
 from spreeze.tuner.memory import EXCHANGE_SLOTS
-from spreeze.updates import Updater, init_state
+from spreeze.updater import Updater
+from spreeze.updates import init_state
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)

@@ -14,7 +14,8 @@ from spreeze.algos.sac import SACConfig, build
 from spreeze.bench.plain import PLAIN
 from spreeze.replay import Replay, draw, gather
 from spreeze.spec import as_matrix, transition_layout
-from spreeze.updates import Updater, init_state, update
+from spreeze.updater import Updater
+from spreeze.updates import init_state, update
 
 SPEC = cases.BOX
 CPU = torch.device("cpu")

@@ -21,15 +21,9 @@ from spreeze.compiling import Compilation, Recipe, disagreement, set_precision
 from spreeze.networks import plain_arithmetic
 from spreeze.replay import Replay, draw, gather
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
-from spreeze.updates import State, StepFunction, Updater, init_state
+from spreeze.updater import Updater
+from spreeze.updates import State, StepFunction, init_state
 
-HALF_CHEETAH = EnvSpec(
-    id="HalfCheetah-v5",
-    obs_shape=(17,),
-    action_shape=(6,),
-    action_low=(-1.0,) * 6,
-    action_high=(1.0,) * 6,
-)
 CAPACITY, ROWS = 1_000_000, 200_000
 RATES = (3e-4, 0.005)
 CHUNK = 16

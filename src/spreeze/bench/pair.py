@@ -17,7 +17,8 @@ from spreeze.exchange import way_between
 from spreeze.networks import plain_arithmetic
 from spreeze.pair import Pair
 from spreeze.spec import EnvSpec
-from spreeze.updates import State, Updater, init_state
+from spreeze.updater import Updater
+from spreeze.updates import State, init_state
 
 LINKS = {"nvlink": (360e9, 5e-6), "pcie4": (25e9, 10e-6)}
 """Bytes per second in one direction, and seconds until a copy begins."""

@@ -32,7 +32,7 @@ class Arguments:
     out: str = "curves.png"
     """Image to write: .png, .svg or .pdf."""
     compare: tuple[str, ...] = ()
-    """Results of other frameworks: JSON files as `bench/time_to_score.py` writes them."""
+    """Results of other frameworks: JSON files as `spreeze bench time-to-score` writes them."""
     runs: str = "runs"
     """Folder of the runs."""
     json: str | None = None

@@ -35,7 +35,8 @@ from spreeze.roles.base import Context, allowed_steps
 from spreeze.roles.traffic import Intake, Outbox
 from spreeze.rundir import RunDir
 from spreeze.spec import PLACEMENTS
-from spreeze.updates import State, Updater, init_state, out_of_memory
+from spreeze.updater import Updater, out_of_memory
+from spreeze.updates import State, init_state
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
