@@ -134,7 +134,7 @@ def _row_queue(layout: Layout, seconds: float) -> tuple[int, int, int]:
 
 def _row_pipe(layout: Layout, seconds: float) -> tuple[int, int, int]:
     reading, writing = FORK.Pipe(duplex=False)
-    rows = np.zeros((BLOCK, layout.width), np.float32)
+    rows = np.zeros(BLOCK * layout.width, np.float32)
     room = np.empty_like(rows)
     received = 0
     with _sending(lambda: writing.send_bytes(rows.data)):
