@@ -59,8 +59,14 @@ class Question:
         facts["spec"] = {k: self.spec[k] for k in ("id", "obs_shape", "action_shape")}
         facts["cpu"] = cpu_name()
         facts["versions"] = [version(name) for name in ("spreeze", "torch", "numpy", "gymnasium")]
+        facts["batches"] = self.batches  # another version may ask for others
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         return cache_folder() / "tuned" / f"{digest}.json"
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The sizes that are tried."""
+        return CPU_BATCHES if self.device == "cpu" else GPU_BATCHES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +125,7 @@ def measure(question: Question) -> Measured:
     from spreeze.updater import out_of_memory
 
     torch.set_flush_denormal(True)
-    batches = CPU_BATCHES if question.device == "cpu" else GPU_BATCHES
+    batches = question.batches
     threads, thread_hz = question.threads, {}
     if threads is None:
         for num in [num for num in THREADS if num < max(question.cores, 2)]:
