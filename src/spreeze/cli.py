@@ -53,6 +53,10 @@ def main() -> None:
                 f"Did you mean spreeze {near[0]}?" if near else f"There are: {', '.join(COMMANDS)}."
             )
             raise UsageError([f"there is no command {name!r}. {hint}"])
+        if name == "train" and not {"-h", "--help", "--serial"} & set(arguments):
+            from spreeze.backends.servers import start_early
+
+            start_early()
         sys.exit(import_module(f"spreeze.commands.{name}").main(arguments, started_s))
     except UsageError as error:
         for problem in error.problems:

@@ -15,7 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from spreeze.backends.local import Child, Companion, Processes, start_companion, start_role
+from spreeze.backends.local import (
+    Child,
+    Companion,
+    Processes,
+    needs_torch,
+    start_companion,
+    start_role,
+)
 from spreeze.backends.serial import run_serially
 from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config, check_folder
@@ -75,7 +82,7 @@ def launch(
     if config.simulation.engine == "envpool":
         env = Pool(env)
     interrupts = Interrupts(config.serial)
-    processes = None if config.serial else Processes()
+    processes = None if config.serial else Processes(with_torch=True)
     try:
         spec = describe_env(env, config, processes, problems)
         plan = make_plan(config, spec, look_around(), processes, announce)
@@ -162,7 +169,6 @@ class Supervisor:
             path = run_dir.path.absolute()
             return Job(role, index, config, plan.spec, portable(env), path, started_s)
 
-        # The learner first: it has the longest way to its first unit of work.
         samplers = [job("sampler", i) for i in range(settled(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]
         # Who only looks on: training goes on whatever becomes of them.
@@ -178,7 +184,10 @@ class Supervisor:
         rounds = None if processes else run_serially(self.jobs, self.arena)
         try:
             if processes:
-                for job in (*self.jobs, *self.onlookers):
+                # Until the learner's fork server has imported torch, the others make their first steps.
+                learner, *others = self.jobs
+                self.due.append((0.0, learner))
+                for job in (*others, *self.onlookers):
                     self._start(job, processes)
             while failure is None:
                 if (end := self._end()) is not None:
@@ -212,6 +221,7 @@ class Supervisor:
             child = start_companion(processes, job, log)
         self.children[job.name] = child
         self.progress.pids[job.name] = child.pid
+        self.written_s = 0.0  # whoever reads the status wants to know
 
     def _watch(self, processes: Processes) -> str | None:
         """Wait a moment; restart what was killed; returns why the run has failed, if it has."""
@@ -223,8 +233,9 @@ class Supervisor:
                 return failure
         now = time.monotonic()
         for entry in [entry for entry in self.due if entry[0] <= now]:
-            self.due.remove(entry)
-            self._start(entry[1], processes)
+            if processes.ready(needs_torch(entry[1])):
+                self.due.remove(entry)
+                self._start(entry[1], processes)
         return None
 
     def _ended(self, child: Child) -> str | None:
@@ -274,6 +285,8 @@ class Supervisor:
         config, control = self.config, self.control
         if self.interrupts.signal is not None:
             return "interrupted", "stopped"
+        if self.due and self.jobs[0].name not in self.children:
+            return None  # no run ends before it has a learner, who writes the policy
         if control.evaluator["target_time_s"] > 0:
             return "finished", "target"
         if config.time_s is not None and self.progress.elapsed_s >= config.time_s:

@@ -158,7 +158,7 @@ def _measured(
         return known
     say("measuring what this machine can do here; once, some seconds ...")
     try:
-        measured = call(processes, measure, question)
+        measured = call(processes, measure, question, with_torch=True)
     except CallFailed as error:
         why = str(error).strip().rpartition("\n")[2]
         say(f"that failed ({why}); rules of thumb decide instead")

@@ -102,12 +102,15 @@ def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
     assert json.loads(listed.stdout)[0]["state"] == "killed"
 
 
+@pytest.mark.parametrize("role", ["sampler-0", "learner-0"])
 def test_children_die_with_a_killed_fork_server_and_the_run_fails_with_a_cause(
-    tmp_path: Path,
+    tmp_path: Path, role: str
 ) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
-        (server,) = psutil.Process(process.pid).children()
+        server = psutil.Process(pids[role]).parent()
+        assert server is not None
+        assert server.ppid() == process.pid
         server.kill()
         _, err = process.communicate(timeout=20)
         assert process.returncode == 1

@@ -25,9 +25,9 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Question]
     asked: list[Question] = []
     call = plan.call
 
-    def listen(processes: Any, function: Any, *arguments: Any) -> Any:
+    def listen(processes: Any, function: Any, *arguments: Any, **options: Any) -> Any:
         asked.extend(argument for argument in arguments if isinstance(argument, Question))
-        return call(processes, function, *arguments)
+        return call(processes, function, *arguments, **options)
 
     monkeypatch.setattr(plan, "call", listen)
     return asked

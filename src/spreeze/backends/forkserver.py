@@ -30,14 +30,6 @@ import setproctitle
 
 from spreeze.lifeline import die_with_parent
 
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
-PRELOAD = ("numpy", "gymnasium", "spreeze.roles.sampler", "spreeze.roles.evaluator")
-
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
     """One message, with open files beside it."""
@@ -80,6 +72,7 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     )
     # The interpreter would warn of threads that libraries keep; what counts here are Python's.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    send(sock, ("ready", os.getpid(), 0))
     children: dict[int, int] = {}  # pidfd -> pid
     while True:
         readable: list[int] = select.select([sock.fileno(), *children], [], [])[0]

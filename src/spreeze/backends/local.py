@@ -6,8 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -20,6 +18,7 @@ import cloudpickle
 import setproctitle
 
 from spreeze.backends import forkserver
+from spreeze.backends.servers import PRELOAD, Server, servers_of_a_run
 from spreeze.errors import UsageError
 from spreeze.placement import keep_to_cores
 from spreeze.roles.base import Job, drive, join
@@ -61,59 +60,64 @@ class Child:
 class Processes:
     """Starts and watches the processes of one run."""
 
-    def __init__(self) -> None:
-        """Start the fork server; it imports while the caller goes on."""
-        ours, theirs = socket.socketpair()
-        # One thread of linear algebra per process, set before numpy is imported anywhere.
-        environment = os.environ | dict.fromkeys(forkserver.THREAD_VARIABLES, "1")
-        # -P: a random.py in the user's folder must not stand in for the library's.
-        command = [sys.executable, "-P", "-m", "spreeze.backends.forkserver"]
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        with theirs:
-            self._server = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid()), *forkserver.PRELOAD],
-                pass_fds=[theirs.fileno()],
-                env=environment | {"PYTHONPATH": path},
-                stdin=subprocess.DEVNULL,
-                # A group of its own: Ctrl-C reaches the supervisor only, which stops the rest in order.
-                process_group=0,
-            )
-        self._socket = ours
+    def __init__(self, with_torch: bool = False) -> None:
+        """Start the fork server, and `with_torch` another one for what needs it, too.
+
+        Torch takes longer to import than all else before the first update; here it does so while the
+        run is planned, and a learner that was killed is back at once. The others stay small without.
+        """
+        self._servers = servers_of_a_run() if with_torch else [Server(PRELOAD)]
         self._running: dict[int, Child] = {}
         self.failure: str | None = None
-        """Why no process can run any more: the fork server has ended, and its children with it."""
+        """Why no process can run any more: a fork server has ended, and its children with it."""
+
+    def ready(self, with_torch: bool) -> bool:
+        """Whether a process can be started at once."""
+        return self._servers[-1 if with_torch else 0].ready
 
     def start(
-        self, name: str, function: str, payload: bytes, output: int, fds: tuple[int, ...] = ()
+        self,
+        name: str,
+        function: str,
+        payload: bytes,
+        output: int,
+        fds: tuple[int, ...] = (),
+        with_torch: bool = False,
     ) -> Child:
         """Run `module:function(payload, report_fd, *fds)` in a child whose output goes to `output`."""
+        server = self._servers[-1 if with_torch else 0]
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         request = {"function": function, "payload": payload, "sys_path": sys.path}
         try:
-            forkserver.send(self._socket, request, (writing, *fds, output))
+            forkserver.send(server.socket, request, (writing, *fds, output))
         finally:
             os.close(writing)
-        while (message := self._receive()) is not None:
+        while (message := self._receive(server)) is not None:
             kind, pid, code = message
             if kind == "started":
                 child = Child(name, pid, reading)
                 self._running[pid] = child
                 return child
-            self._exited(pid, code)
+            if kind == "exited":
+                self._exited(pid, code)
         os.close(reading)
         raise RuntimeError(self.failure)
 
     def poll(self, timeout_s: float = 0.0) -> list[Child]:
         """Children that have ended since the last look; waits at most `timeout_s` for one."""
         ended: list[Child] = []
-        while self._running and select.select([self._socket], [], [], timeout_s)[0]:
-            if (message := self._receive()) is None:
-                return [
-                    *ended,
-                    *(self._exited(pid, -signal.SIGKILL) for pid in list(self._running)),
-                ]
-            ended.append(self._exited(message[1], message[2]))
+        by_socket = {server.socket: server for server in self._servers}
+        while self._running and (ready := select.select(list(by_socket), [], [], timeout_s)[0]):
+            for line in ready:
+                if (message := self._receive(by_socket[line])) is None:
+                    return [
+                        *ended,
+                        *(self._exited(pid, -signal.SIGKILL) for pid in list(self._running)),
+                    ]
+                kind, pid, code = message
+                if kind == "exited":
+                    ended.append(self._exited(pid, code))
             timeout_s = 0.0
         return ended
 
@@ -131,17 +135,16 @@ class Processes:
             child.kill()
             os.close(child.report_fd)
         self._running.clear()
-        self._socket.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._server.pid, signal.SIGKILL)
-        self._server.wait()
+        for server in self._servers:
+            server.close()
 
-    def _receive(self) -> tuple[str, int, int] | None:
-        message = forkserver.receive(self._socket)
+    def _receive(self, server: Server) -> tuple[str, int, int] | None:
+        message = forkserver.receive(server.socket)
         if message is None:
-            self.failure = f"the fork server of the run has ended with {self._server.wait()}"
+            self.failure = f"a fork server of the run has ended with {server.process.wait()}"
             return None
         kind, pid, code = message[0]
+        server.ready = True
         return kind, pid, code
 
     def _exited(self, pid: int, code: int) -> Child:
@@ -158,8 +161,14 @@ def start_role(processes: Processes, job: Job, arena: Arena, log: Path) -> Child
     payload = cloudpickle.dumps((job, arena.blocks))
     with log.open("ab") as output:
         return processes.start(
-            job.name, "spreeze.backends.local:role_main", payload, output.fileno(), (arena.fd,)
+            *(job.name, "spreeze.backends.local:role_main", payload, output.fileno(), (arena.fd,)),
+            with_torch=needs_torch(job),
         )
+
+
+def needs_torch(job: Job | Companion) -> bool:
+    """Whether it is a child of the fork server with torch."""
+    return isinstance(job, Job) and job.role == "learner"
 
 
 @dataclass(frozen=True)
@@ -198,7 +207,12 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
     return 0
 
 
-def call(processes: Processes, function: Callable[..., Any], *arguments: Any) -> Any:
+def call(
+    processes: Processes,
+    function: Callable[..., Any],
+    *arguments: Any,
+    with_torch: bool = False,
+) -> Any:
     """Call a function in a throw-away process and return its result.
 
     UsageError is raised as it is. Of any other exception only the traceback comes back, in a
@@ -207,7 +221,8 @@ def call(processes: Processes, function: Callable[..., Any], *arguments: Any) ->
     output = os.memfd_create("output")
     try:
         payload = cloudpickle.dumps((function, arguments))
-        child = processes.start("probe", "spreeze.backends.local:call_main", payload, output)
+        function_name = "spreeze.backends.local:call_main"
+        child = processes.start("probe", function_name, payload, output, with_torch=with_torch)
         processes.wait([child], CALL_LIMIT_S)
         os.lseek(output, 0, os.SEEK_SET)
         with open(output, "rb", closefd=False) as file:
