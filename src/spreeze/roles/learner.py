@@ -31,7 +31,7 @@ from spreeze.networks import plain_arithmetic
 from spreeze.pair import Pair
 from spreeze.policy import Policy
 from spreeze.replay import Replay
-from spreeze.roles.base import Context, allowed_steps
+from spreeze.roles.base import Context, Pace
 from spreeze.roles.traffic import Intake, Outbox
 from spreeze.rundir import RunDir
 from spreeze.spec import PLACEMENTS
@@ -40,7 +40,7 @@ from spreeze.updates import State, init_state
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
-INTAKE_EVERY_S = 0.04
+INTAKE_EVERY_S = 0.05
 """Beside a GPU new rows are taken this often: a pass over all lanes costs more than the rows in it."""
 Learning = Updater | Pair
 """On one device or on two."""
@@ -62,6 +62,7 @@ def run(ctx: Context) -> Iterator[None]:
     outbox = Outbox(ctx, policy, replay.device)
     warmup, chunk = settled(config.learner.warmup_rows), updater.chunk
     warmup_steps = warmup * config.hyper.rows().segment
+    pace = Pace(warmup_steps)
     knobs, (_, most) = ctx.control.supervisor, settled(config.learner.ratio_bounds)
     updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
@@ -81,7 +82,9 @@ def run(ctx: Context) -> Iterator[None]:
             words["policy_lag"] = intake.lag
             warm = replay.num_rows >= warmup
             fewest = float(knobs["min_updates_per_step"]) if warm else 0.0
-            words["allowed_steps"] = allowed_steps(warmup_steps, updates + chunk, fewest)
+            words["allowed_steps"] = pace.allowed_steps(
+                updates + chunk, fewest, ctx.control.env_steps
+            )
             if warm and updates < most * max(ctx.control.env_steps - warmup_steps, 0):
                 if words["first_update_s"] == 0:
                     words["first_update_s"] = ctx.now()
