@@ -35,6 +35,8 @@ class ChangingSupervisor(launch.Supervisor):
     def _tick(self) -> None:
         super()._tick()
         words = self.control.learner
+        if "learner-0" not in self.progress.pids:
+            return
         for child in psutil.Process(self.progress.pids["learner-0"]).children():
             with contextlib.suppress(psutil.Error):
                 if "spreeze.compiling" in child.cmdline():
