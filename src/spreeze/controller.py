@@ -143,7 +143,8 @@ class Controller:
     def _try(self, change: Settings, before: Rates) -> Wait[Rates | None]:
         """Apply a change for a while; the rates with it if it stays, None if not."""
         old = self._settings()
-        said = ", ".join(f"{_short(k)} {old[k]:g} -> {value:g}" for k, value in change.items())
+        moved = {name: value for name, value in change.items() if old[name] != value}
+        said = ", ".join(f"{_short(k)} {old[k]:g} -> {value:g}" for k, value in moved.items())
         self._apply(change)
         yield from self._arrive()
         yield from self._pause(SETTLE_S)

@@ -115,6 +115,9 @@ def test_load_from_outside_is_followed_and_undone(machine: Any) -> None:
     decisions = made.run(300)
     assert made.active == 8, decisions
     assert made.controller.settled
+    for part in (part for decision in decisions for part in decision.change.split(", ")):
+        old, _, new = part.split()[-3:]
+        assert old != new, "what stays as it was is not worth a word"
 
 
 def test_a_larger_batch_stays_where_it_costs_little(machine: Any) -> None:
