@@ -459,3 +459,17 @@ def test_the_learner_keeps_cores_of_its_own(runs: str) -> None:
     assert found["learner-0"] == {cores[0]}
     assert found["sampler-0"] == found["evaluator-0"] == set(cores[1:])
     assert os.sched_getaffinity(0) == set(cores), "the caller's own cores are not touched"
+
+
+def test_a_run_without_a_policy_is_not_offered_for_evaluation(tmp_path: Path) -> None:
+    from spreeze.commands.train import report
+    from spreeze.launch import Run
+
+    (tmp_path / "checkpoints").mkdir()
+    counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz"), 0)
+    summary = {**counts, "best_return": None, "reason": "stopped", "wall_s": 0.5}
+    run = Run(tmp_path, {**summary, "time_to_target_s": None, "out_of_memory": None})
+    config = default_config(env="Pendulum-v1")
+    assert "Next:" not in report(run, config)
+    (tmp_path / "checkpoints" / "4").mkdir()
+    assert "Next:" in report(run, config)

@@ -81,7 +81,7 @@ def parse(arguments: list[str]) -> Config:
 
 
 def report(run: Run, config: Config) -> str:
-    """Three lines: what happened, where the run is, what to try next; one more if memory was short."""
+    """What happened, where the run is, and what to try next if it has come as far as to have a policy."""
     from spreeze.screen import short
 
     summary = run.summary
@@ -95,12 +95,14 @@ def report(run: Run, config: Config) -> str:
     took_s = summary["time_to_target_s"] or summary["wall_s"]
     short_of = f"Note: {summary['out_of_memory']}\n" if summary["out_of_memory"] else ""
     folder = "" if config.runs == "runs" else f" --runs {shlex.quote(config.runs)}"
+    next_line = f"\nNext: {_this_program()} eval {shlex.quote(run.path.name)}{folder}"
+    has_policy = any((run.path / "checkpoints").iterdir())
     return (
         f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
         f"{short_of}"
-        f"Run:  {RunDir(run.path).short_path}\n"
-        f"Next: {_this_program()} eval {shlex.quote(run.path.name)}{folder}"
+        f"Run:  {RunDir(run.path).short_path}"
+        f"{next_line if has_policy else ''}"
     )
 
 
