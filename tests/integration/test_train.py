@@ -467,7 +467,8 @@ def test_a_run_without_a_policy_is_not_offered_for_evaluation(tmp_path: Path) ->
 
     (tmp_path / "checkpoints").mkdir()
     counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz"), 0)
-    summary = {**counts, "best_return": None, "reason": "stopped", "wall_s": 0.5}
+    returns = {"best_return": None, "final_return": None}
+    summary = {**counts, **returns, "reason": "stopped", "wall_s": 0.5}
     run = Run(tmp_path, {**summary, "time_to_target_s": None, "out_of_memory": None})
     config = default_config(env="Pendulum-v1")
     assert "Next:" not in report(run, config)
