@@ -125,7 +125,8 @@ def knob_of(plan: Plan, name: str) -> Any:
 def plan_of(args: argparse.Namespace, cell: Cell, probe: bool = False) -> Plan:
     """What a run with these settings would be."""
     knobs = {FLAGS[name]: value for name, value in cell.items()}
-    config = config_with(default_config(env=args.env), {"device": args.device, **knobs})
+    config = default_config(env=args.env, device=args.device)
+    config = config_with(config, {"device": args.device, **knobs})
     processes = Processes()
     try:
         spec = describe_env(args.env, config, processes, [])

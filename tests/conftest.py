@@ -11,8 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-os.environ["TQDM_DISABLE"] = "1"  # the compiler's progress bar would leave a thread behind
-
 
 def _leftovers() -> tuple[set[int], set[str], set[str]]:
     children = {child.pid for child in psutil.Process().children(recursive=True)}

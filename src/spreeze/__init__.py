@@ -32,7 +32,8 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
     if resume is None:
         asked = [knob.removeprefix("algo.") for knob in knobs if knob.startswith("algo.")]
         algo, preset = knobs.pop("algo", "auto"), knobs.pop("preset", None)
-        config = default_config(str(algo), name, preset, asked)
+        device = str(knobs.get("device", "auto"))
+        config = default_config(str(algo), name, preset, asked, device)
     else:
         runs, algo = Path(knobs.get("runs", "runs")), knobs.pop("algo", None)
         config = resumed_config(str(resume), runs, algo)

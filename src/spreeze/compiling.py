@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from spreeze.algos import algorithm_file, find_algorithm
-from spreeze.algos.base import Algorithm
+from spreeze.algos.base import Algorithm, without_data
 from spreeze.config import Config, settled
 from spreeze.halves import ActorHalf, CriticHalf
 from spreeze.launches import Launches
@@ -41,8 +41,6 @@ from spreeze.spec import EnvSpec, Placement, transition_layout
 from spreeze.updater import Updater
 from spreeze.updates import Part, Step, StepFunction, init_state
 
-DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
-"""Knobs of algorithms that are not compiled in: updates get them as data, or only samplers do."""
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
 CLOSE, ROUGH = 1e-2, 3.0
 """How far a compiled update may be from the exact one: this share of each vector's length, and this
@@ -73,8 +71,7 @@ class Recipe:
     def path(self) -> Path:
         """Where the compiled form lies, or will."""
         facts = dataclasses.asdict(self)
-        for name in DATA:
-            facts["hyper"].pop(name, None)
+        facts["hyper"] = without_data(self.hyper)
         facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
         facts["machine"] = (
             torch.cuda.get_device_name(self.device)
@@ -254,7 +251,7 @@ def load(path: Path, device: torch.device) -> StepFunction:
         return Launches(path, device)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else it starts processes,
-    os.environ.setdefault("TQDM_DISABLE", "1")  # and with a progress bar a thread
+    torch.hub.tqdm.monitor_interval = 0  # type: ignore[attr-defined]  # and with a bar a thread
     from torch._inductor.standalone_compile import CompiledArtifact
 
     if find_spec("triton"):
@@ -330,6 +327,7 @@ def _compile_for_cpu(updater: Updater, draft: Path) -> None:
     traced, inputs = _trace(updater)
     exported = torch.export.export(traced, inputs, strict=False)
     torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
+    load(draft, updater.device)(*inputs)  # where this crashes, it must not be the learner that does
 
 
 def _compile_for_gpu(recipe: Recipe, updater: Updater, draft: Path) -> None:

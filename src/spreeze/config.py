@@ -19,6 +19,7 @@ import tyro
 from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.base import AlgoConfig, Auto, OffPolicyConfig
 from spreeze.errors import UsageError
+from spreeze.placement import learns_on_gpu
 from spreeze.presets import PRESETS, preset_for
 
 
@@ -283,12 +284,16 @@ def knob_names(config: Config) -> list[str]:
 
 
 def default_config(
-    algo: str = "auto", env: str = "", preset: str | None = None, asked: Collection[str] = ()
+    algo: str = "auto",
+    env: str = "",
+    preset: str | None = None,
+    asked: Collection[str] = (),
+    device: str = "auto",
 ) -> Config:
     """The defaults of an algorithm, with the preset asked for or the environment's own.
 
-    With "auto" the preset names the algorithm, or the knobs `asked` for do if only some have them;
-    else it is left to `tuner.resolve`, which knows the action space.
+    With "auto" the preset names the algorithm, by the `device` that will learn, or the knobs
+    `asked` for do if only some have them; else it is left to `tuner.resolve`, which knows the action space.
     """
     if preset not in (None, "none") and preset not in PRESETS:
         known = ", ".join(["none", *PRESETS])
@@ -300,7 +305,8 @@ def default_config(
     name = preset if preset is not None else preset_for(env, algo)
     values: dict[str, Any] = {}
     if name in PRESETS:
-        algo = next(iter(PRESETS[name].algos)) if algo == "auto" else algo
+        if algo == "auto":
+            algo = PRESETS[name].algorithm(gpu=learns_on_gpu(device))
         if algo not in PRESETS[name].algos:
             fitting = ", ".join(PRESETS[name].algos)
             raise UsageError([f"--preset {name}: it has values for {fitting}, not for {algo}."])

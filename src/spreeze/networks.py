@@ -236,6 +236,14 @@ class SoftActor:
         }
 
 
+def of_action(values: Tensor, action: Tensor) -> Tensor:
+    """Of the values of all actions [..., N] the one of each stored action [..., 1]: [...]."""
+    # Whatever the number says, as when the compiler tries out its kernels on random ones: an index
+    # that is none would end CUDA for the whole process.
+    index = action.long().clamp(0, values.shape[-1] - 1)
+    return values.gather(-1, index).squeeze(-1)
+
+
 class CategoricalCritics:
     """Twin critics that give probabilities to returns, on atoms evenly from -largest to largest."""
 

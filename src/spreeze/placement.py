@@ -117,6 +117,11 @@ def visible_gpus() -> tuple[Gpu, ...]:
         pynvml.nvmlShutdown()
 
 
+def learns_on_gpu(device: str) -> bool:
+    """Whether the networks will learn on a GPU, if `device` is what the user asked for."""
+    return bool(visible_gpus()) if device == "auto" else device.startswith("cuda")
+
+
 def cpu_name() -> str:
     """The processor's own name."""
     with contextlib.suppress(OSError):

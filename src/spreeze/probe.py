@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from spreeze.algos import find_algorithm
+from spreeze.algos.base import without_data
 from spreeze.checkpoint import write_atomic
 from spreeze.metrics import learning_speed
 from spreeze.placement import cache_folder, cpu_name
@@ -56,6 +57,7 @@ class Question:
     def path(self) -> Path:
         """Where the answer lies, or will."""
         facts = dataclasses.asdict(self)
+        facts["hyper"] = without_data(self.hyper)
         facts["spec"] = {k: self.spec[k] for k in ("id", "obs_shape", "action_shape")}
         facts["cpu"] = cpu_name()
         facts["versions"] = [version(name) for name in ("spreeze", "torch", "numpy", "gymnasium")]

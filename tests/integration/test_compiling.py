@@ -36,6 +36,9 @@ CASES = [
     for case in [(*case, *way) for case in cases.CASES for way in WAYS]
 ]
 TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bf16": 2e-2}
+PARAMETERS = ("actor", "critic", "target", "target_actor")
+"""With less precision they are judged by the length of the difference: Adam makes a whole step of a
+gradient that is nothing but rounding, so single ones may be further off."""
 
 
 def recipe(
@@ -65,6 +68,14 @@ def filled(made: Recipe) -> Any:
     return updater
 
 
+def updated(updater: Any) -> Any:
+    """The same after 30 rounds of updates, with the same draws each time."""
+    torch.manual_seed(3)
+    for _ in range(30):
+        updater.run()
+    return updater
+
+
 def settle(compilation: Compilation) -> None:
     deadline = time.monotonic() + 100
     while not compilation.poll():
@@ -87,16 +98,18 @@ def test_many_compiled_updates_equal_the_plain_ones(
 ) -> None:
     made = recipe(name, precision, device=device, kind=kind)
     step = compiled(made, tmp_path / "log")
-    plain, fast = filled(made), filled(made)
+    exact = updated(filled(dataclasses.replace(made, precision="float32")))
+    fast = filled(made)
     assert disagreement(made, fast, step) is None
     fast.use(64, step)
-    for updater in (plain, fast):
-        torch.manual_seed(3)
-        for _ in range(30):
-            updater.run()
+    updated(fast)
     tolerance = TOLERANCE[precision]
-    for key, tensor in plain.state.items():
-        torch.testing.assert_close(fast.state[key], tensor, rtol=tolerance, atol=tolerance)
+    for key, right in exact.state.items():
+        if precision != "float32" and key in PARAMETERS:
+            off = (fast.state[key] - right).norm()
+            assert off <= tolerance * right.norm(), key
+        else:
+            torch.testing.assert_close(fast.state[key], right, rtol=tolerance, atol=tolerance)
     assert "critic_loss" in fast.metrics()
 
 

@@ -113,6 +113,16 @@ def test_many_updates_stay_finite(name: str, kind: str) -> None:
 
 
 @every
+def test_any_number_may_stand_where_an_action_does(name: str, kind: str) -> None:
+    """The compiler tries kernels out on random numbers; an index that is none would end CUDA."""
+    algorithm = cases.built(name, kind)
+    batch = cases.random_batch(algorithm, 16)
+    wild = batch._replace(action=7 * torch.randn(batch.action.shape))
+    state, _ = once(algorithm, init_state(algorithm, 0, CPU), wild)
+    assert all(torch.isfinite(tensor).all() for tensor in state.values())
+
+
+@every
 def test_only_a_true_end_hides_what_comes_after(name: str, kind: str) -> None:
     """Discount 0: the next observation must not matter. Discount above 0, as after a truncation: it must."""
     algorithm = cases.built(name, kind, **({"segment": 2} if name == "ppo" else {}))

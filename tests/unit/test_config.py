@@ -29,6 +29,7 @@ from spreeze.config import (
     with_algorithm,
 )
 from spreeze.errors import UsageError
+from spreeze.placement import Gpu
 from spreeze.presets import PRESETS, preset_for
 
 
@@ -61,6 +62,18 @@ def test_an_environment_brings_its_preset_and_its_algorithm() -> None:
         default_config("td3", preset="sb3")
     with pytest.raises(UsageError, match="Did you mean half-cheetah"):
         default_config(preset="halfcheetah")
+
+
+def test_a_preset_may_take_another_algorithm_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(device: str = "auto") -> str:
+        return default_config(env="HalfCheetah-v5", device=device).algo
+
+    assert (chosen("cpu"), chosen("cuda:1")) == ("sac", "fastsac")
+    for gpus, algo in (((), "sac"), ((Gpu("One", 1),), "fastsac")):
+        monkeypatch.setattr("spreeze.placement.visible_gpus", lambda gpus=gpus: gpus)
+        assert chosen() == algo
+    assert default_config("sac", "HalfCheetah-v5", device="cuda").algo == "sac"
+    assert parse(["HalfCheetah-v5", "--device", "cpu"]).algo == "sac", "whatever is there"
 
 
 def test_every_environment_with_a_preset_has_one_only() -> None:

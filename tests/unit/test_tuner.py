@@ -133,8 +133,14 @@ def test_answers_are_remembered_for_the_same_question_alone() -> None:
     assert remembered(question()) == ANSWER
     slower = dataclasses.replace(SPEC, step_us=99.0).to_json()
     assert remembered(question(spec=slower)) == ANSWER, "the clock is no part of the question"
+    hyper = question().hyper
+    assert remembered(question(hyper=hyper | {"lr": 0.1})) == ANSWER, "nor is the step size"
     other = dataclasses.replace(SPEC, id="Walker2d-v5").to_json()
-    for changes in ({"cores": 4}, {"gpu": "RTX"}, {"precision": "bf16"}, {"spec": other}):
+    wide = hyper | {"hidden": (9, 9)}
+    for changes in (
+        *({"cores": 4}, {"gpu": "RTX"}, {"precision": "bf16"}),
+        *({"spec": other}, {"hyper": wide}),
+    ):
         assert remembered(question(**changes)) is None
 
 

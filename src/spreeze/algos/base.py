@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -25,6 +25,15 @@ Auto = Literal["auto"]
 
 
 Metrics = dict[str, "Tensor"]
+
+
+AS_DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
+"""Knobs that do not change what an update computes, nor how fast: it gets them as data, or only samplers do."""
+
+
+def without_data(knobs: dict[str, Any]) -> dict[str, Any]:
+    """The knobs of an algorithm that decide what its update computes."""
+    return {name: value for name, value in knobs.items() if name not in AS_DATA}
 
 
 @dataclass(frozen=True, kw_only=True)

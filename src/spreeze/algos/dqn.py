@@ -54,7 +54,7 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     import torch
     from torch.nn.functional import smooth_l1_loss
 
-    from spreeze.networks import Shapes, mlp_network
+    from spreeze.networks import Shapes, mlp_network, of_action
 
     sizes = config.policy_form(spec).sizes(spec)
     network = mlp_network(sizes, arithmetic, layer_norm=config.layer_norm)
@@ -72,9 +72,9 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     ) -> tuple[Tensor, Metrics]:
         """The online network picks the next action, the target says what it is worth."""
         best = q_values(actor, batch.next_obs).argmax(-1, keepdim=True)
-        next_q = q_values(target, batch.next_obs).gather(1, best).squeeze(1)
+        next_q = of_action(q_values(target, batch.next_obs), best)
         goal = (batch.reward + batch.discount * next_q).detach()
-        q = q_values(critic, batch.obs).gather(1, batch.action.long()).squeeze(1)
+        q = of_action(q_values(critic, batch.obs), batch.action)
         loss = (batch.weight * smooth_l1_loss(q, goal, reduction="none")).mean()
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 

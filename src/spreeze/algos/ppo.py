@@ -67,7 +67,7 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     """PPO for one environment."""
     import torch
 
-    from spreeze.networks import Shapes, mlp_network
+    from spreeze.networks import Shapes, mlp_network, of_action
 
     policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
     value = mlp_network(
@@ -95,8 +95,7 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         head = policy(network, batch.obs.flatten(0, 1)).view(*batch.obs.shape[:2], -1)
         if spec.discrete:
             logits = head.log_softmax(-1)
-            chosen = logits.gather(-1, batch.action.long()).squeeze(-1)
-            return chosen, -(logits.exp() * logits).sum(-1)
+            return of_action(logits, batch.action), -(logits.exp() * logits).sum(-1)
         noise = (batch.action - head) / log_std.exp()
         constant = 0.5 * math.log(2 * math.pi)
         density = (-0.5 * noise.square() - log_std - constant).sum(-1)

@@ -61,7 +61,8 @@ def parse(arguments: list[str]) -> Config:
             if word.startswith("--algo.")
         ]
         algo, preset = _given(arguments, "--algo") or "auto", _given(arguments, "--preset")
-        defaults = default_config(algo, env, preset, asked)
+        device = _given(arguments, "--device") or "auto"
+        defaults = default_config(algo, env, preset, asked, device)
         # What is given here is settled there: a path made whole, a preset's algorithm.
         arguments = _without(_without(arguments, "--algo"), "--preset")
     else:

@@ -53,7 +53,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     from spreeze.plan import describe_env, make_plan
 
     knobs = {"device": args.device, "retune": args.retune}
-    config = config_with(default_config(args.algo, args.env), knobs)
+    config = config_with(default_config(args.algo, args.env, device=args.device), knobs)
     began = time.monotonic()
     processes = Processes()
     try:
