@@ -10,6 +10,7 @@ the same shapes finds it there.
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import hashlib
 import json
 import os
@@ -366,6 +367,7 @@ def _inductor_options() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # so that the log says where it crashed
     die_with_parent(int(sys.argv[1]))
     os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))  # not those of the learner alone
     asked_for = Recipe(**json.load(sys.stdin))

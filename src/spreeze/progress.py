@@ -82,8 +82,8 @@ class Progress:
         self._lags: list[float] = []
         self._ages: list[float] = []
         self._looked_at_use_s = 0.0
-        self._first: tuple[float, int, int] | None = None
-        """Time, env steps and updates when updates began: rates are over what came after."""
+        self._first: tuple[float, int, int, int] | None = None
+        """Time, env steps, updates and frames when updates began: rates are over what came after."""
         self._reached_s: float | None = None
 
     @property
@@ -152,7 +152,8 @@ class Progress:
         if self._all_sampling_s is None and (samplers["env_steps"] > 0).all():
             self._all_sampling_s = snap.time_s
         if self._first is None and learner["first_update_s"] > 0:
-            self._first = (snap.time_s, snap.env_steps, snap.updates)
+            counts = (snap.env_steps, snap.updates, int(learner["frames"]))
+            self._first = (snap.time_s, *counts)
         if self._reached_s is None and evaluator["target_time_s"] > 0:
             serial = self.config.serial  # where roles count time in env steps
             self._reached_s = snap.time_s if serial else float(evaluator["target_time_s"])
@@ -190,15 +191,13 @@ class Progress:
     def summary(self, state: str, reason: str) -> dict[str, Any]:
         """The contents of summary.json."""
         snap, config, control = self.look(), self.config, self._control
-        began_s, first_steps, first_updates = self._first or (snap.time_s, 0, 0)
+        frames = int(control.learner["frames"])
+        began_s, *first = self._first or (snap.time_s, snap.env_steps, snap.updates, frames)
         learning_s = max(snap.time_s - began_s, 1.0)
-        rate = {
-            "sample_hz": round((snap.env_steps - first_steps) / learning_s, 1)
-            if self._first
-            else 0.0,
-            "update_hz": round((snap.updates - first_updates) / learning_s, 1),
-        }
-        batch = self.batch_size
+        counts = (snap.env_steps, snap.updates, frames)
+        rates = [
+            round((now - then) / learning_s, 1) for now, then in zip(counts, first, strict=True)
+        ]
         values = {
             "env": config.env,
             "algo": config.algo,
@@ -210,11 +209,10 @@ class Progress:
             "all_sampling_s": self._all_sampling_s and round(self._all_sampling_s, 3),
             "env_steps": snap.env_steps,
             "updates": snap.updates,
-            "batch_size": batch,
+            "batch_size": self.batch_size,
             "sampler_processes": config.sampler.processes,
             "envs_per_process": config.sampler.envs_per_process,
-            **rate,
-            "update_frame_hz": round(rate["update_hz"] * batch, 1),
+            **dict(zip(("sample_hz", "update_hz", "update_frame_hz"), rates, strict=True)),
             "best_return": snap.best_return,
             "final_return": snap.eval_return,
             "policy_lag_mean": round(sum(self._lags) / len(self._lags), 2) if self._lags else None,

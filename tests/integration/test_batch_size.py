@@ -81,6 +81,9 @@ def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     assert run.summary["reason"] == "steps", ChangingSupervisor.compiled
     assert run.summary["batch_size"] == 32
 
+    smallest, largest = (run.summary["update_hz"] * size for size in (min(SIZES), max(SIZES)))
+    assert smallest < run.summary["update_frame_hz"] < largest, "each with the size it had"
+
     learner, supervisor = lines_of(run.path, "learner-0"), lines_of(run.path, "supervisor-0")
     sizes = [size for size, _ in groupby(line["train/batch_size"] for line in learner)]
     assert sizes == list(SIZES), "later updates use the new size"

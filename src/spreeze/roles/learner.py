@@ -90,6 +90,7 @@ def run(ctx: Context) -> Iterator[None]:
                     words["first_update_s"] = ctx.now()
                 swap.run()
                 updates += chunk
+                words["frames"] += chunk * updater.batch_size
                 words["updates"], words["exchange_age"] = updates, updater.age
                 outbox.send(updater.policy, updates)
             else:
