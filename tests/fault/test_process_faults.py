@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,22 @@ def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
     assert (summary["state"], summary["reason"]) == ("interrupted", "stopped")
     assert (tmp_path / "runs" / "r" / "checkpoints" / "last" / "train.safetensors").exists()
     assert all_gone(pids)
+
+
+def test_a_fork_server_whose_run_is_gone_before_it_is_ready_says_nothing() -> None:
+    """As after a wrong flag: the run has refused it while the server was still importing."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "spreeze.backends.forkserver"]
+    server = subprocess.Popen(
+        [*command, str(theirs.fileno()), str(os.getpid())],
+        pass_fds=[theirs.fileno()],
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
+    theirs.close()
+    ours.close()
+    _, said = server.communicate(timeout=30)
+    assert (server.returncode, said) == (0, b"")
 
 
 def test_ctrl_c_reaches_the_whole_foreground_group_as_in_a_terminal(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_the_ratio_of_updates_to_steps_is_held_from_either_side(
         "learner.warmup_rows": 100,
         "learner.updates_per_publish": 2,
     }
-    run = spreeze.train(env, runs=runs, time="8s", **SMALL, **knobs)
+    run = spreeze.train(env, runs=runs, time="6s", **SMALL, **knobs)
     summary = run.summary
     counted = summary["env_steps"] - 100  # the warm-up does not count
     assert summary["updates"] > 100
@@ -278,7 +278,7 @@ def test_the_ratio_of_updates_to_steps_is_held_from_either_side(
 
 def test_a_slow_environment_does_not_keep_the_learner_from_its_work(runs: str) -> None:
     run = spreeze.train(
-        fakes.slow_env, runs=runs, time="8s", **SMALL, **{"learner.warmup_rows": 100}
+        fakes.slow_env, runs=runs, time="6s", **SMALL, **{"learner.warmup_rows": 100}
     )
     assert run.summary["updates_per_step"] > 0.5
 
@@ -454,7 +454,7 @@ def test_the_learner_keeps_cores_of_its_own(runs: str) -> None:
             for name, pid in RunDir(run.path).read("status")["pids"].items():
                 found[name] = os.sched_getaffinity(pid)
 
-    knobs = {"runs": runs, "time": "8s", "cores": "separate", "learner.threads": 1, **SMALL}
+    knobs = {"runs": runs, "time": "6s", "cores": "separate", "learner.threads": 1, **SMALL}
     launch(config_with(default_config(env="Pendulum-v1"), knobs), "Pendulum-v1", look)
     assert found["learner-0"] == {cores[0]}
     assert found["sampler-0"] == found["evaluator-0"] == set(cores[1:])

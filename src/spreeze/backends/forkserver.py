@@ -127,4 +127,5 @@ def _become_child(
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), tuple(sys.argv[3:]))
+    with contextlib.suppress(BrokenPipeError):  # the parent may go while it is being told something
+        serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), tuple(sys.argv[3:]))
