@@ -66,6 +66,7 @@ def run(ctx: Context) -> Iterator[None]:
     knobs, (_, most) = ctx.control.supervisor, settled(config.learner.ratio_bounds)
     updates = _updates_before(config.resume)
     logged_s = saved_s = ctx.now()
+    logged_updates = updates
     intake_s = next_intake_s = 0.0
     # The samplers act with the very first networks rather than wait for updated ones.
     outbox.send(updater.policy, updates)
@@ -98,11 +99,15 @@ def run(ctx: Context) -> Iterator[None]:
                 ctx.wait(WAIT_S)
             if words["first_update_s"] > 0 and (passed_s := ctx.now() - logged_s) >= LOG_EVERY_S:
                 _log(ctx, updater, intake_s / passed_s)
-                logged_s, intake_s = ctx.now(), 0.0
+                logged_s, logged_updates, intake_s = ctx.now(), updates, 0.0
             if ctx.now() - saved_s >= config.checkpoint.every_s:
                 saved_s = ctx.now()
                 _save(ctx, updater, policy, updates)
             yield
+    except GeneratorExit:  # the run is over, maybe within its first second
+        if updates > logged_updates:
+            _log(ctx, updater, intake_s / max(ctx.now() - logged_s, LOG_EVERY_S))
+        raise
     finally:
         swap.close()
         _save(ctx, updater, policy, updates)
