@@ -214,7 +214,7 @@ def swapped(tmp_path: Path, runs: str) -> Path:
     config = config_from_json(RunDir(first.path).read("config")["config"])
     spec = EnvSpec.from_json(RunDir(first.path).read("config")["env_spec"])
     compiled(recipe_of(config, spec, 32), tmp_path / "log")
-    return spreeze.train("Pendulum-v1", runs=runs, time="14s", **knobs).path
+    return spreeze.train("Pendulum-v1", runs=runs, time="7s", **knobs).path
 
 
 def test_the_compiled_update_is_swapped_in_while_learning_goes_on(swapped: Path) -> None:

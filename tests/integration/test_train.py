@@ -433,7 +433,7 @@ def test_the_pipeline_is_measured_against_its_parts(
 
     monkeypatch.setattr("spreeze.bench.pipeline.compiled", lambda _: None)  # the plain form will do
     file = tmp_path / "out.json"
-    arguments = ["Pendulum-v1", "--seconds", "1.5", "--device", "cpu", "--json", str(file)]
+    arguments = ["Pendulum-v1", "--seconds", "1", "--device", "cpu", "--json", str(file)]
     assert main(["pipeline", *arguments], 0.0) == 0
     facts = json.loads(file.read_text())
     for name in ("sample", "update"):
