@@ -19,7 +19,7 @@ import tyro
 from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.base import AlgoConfig, Auto, OffPolicyConfig
 from spreeze.errors import UsageError
-from spreeze.placement import learns_on_gpu
+from spreeze.placement import learns_on_gpu, visible_gpus
 from spreeze.presets import PRESETS, preset_for
 
 
@@ -306,7 +306,7 @@ def default_config(
     values: dict[str, Any] = {}
     if name in PRESETS:
         if algo == "auto":
-            algo = PRESETS[name].algorithm(gpu=learns_on_gpu(device))
+            algo = PRESETS[name].algorithm(gpu=learns_on_gpu(device, visible_gpus()))
         if algo not in PRESETS[name].algos:
             fitting = ", ".join(PRESETS[name].algos)
             raise UsageError([f"--preset {name}: it has values for {fitting}, not for {algo}."])

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -117,9 +118,9 @@ def visible_gpus() -> tuple[Gpu, ...]:
         pynvml.nvmlShutdown()
 
 
-def learns_on_gpu(device: str) -> bool:
-    """Whether the networks will learn on a GPU, if `device` is what the user asked for."""
-    return bool(visible_gpus()) if device == "auto" else device.startswith("cuda")
+def learns_on_gpu(device: str, gpus: Sequence[Gpu]) -> bool:
+    """Whether the networks will learn on a GPU, if `device` is asked for and these are there."""
+    return len(gpus) > 0 if device == "auto" else device.startswith("cuda")
 
 
 def cpu_name() -> str:

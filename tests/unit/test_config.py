@@ -70,7 +70,7 @@ def test_a_preset_may_take_another_algorithm_on_a_gpu(monkeypatch: pytest.Monkey
 
     assert (chosen("cpu"), chosen("cuda:1")) == ("sac", "fastsac")
     for gpus, algo in (((), "sac"), ((Gpu("One", 1),), "fastsac")):
-        monkeypatch.setattr("spreeze.placement.visible_gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr("spreeze.config.visible_gpus", lambda gpus=gpus: gpus)
         assert chosen() == algo
     assert default_config("sac", "HalfCheetah-v5", device="cuda").algo == "sac"
     assert parse(["HalfCheetah-v5", "--device", "cpu"]).algo == "sac", "whatever is there"

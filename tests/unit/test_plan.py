@@ -13,6 +13,7 @@ from spreeze.config import config_with, default_config, knob, knob_names
 from spreeze.errors import UsageError
 from spreeze.placement import Gpu, Machine
 from spreeze.plan import Plan, make_plan
+from spreeze.presets import PRESETS
 from spreeze.screen import Screen
 from spreeze.spec import EnvSpec
 
@@ -35,13 +36,14 @@ def plan(machine: Machine, **knobs: Any) -> Plan:
 @pytest.mark.parametrize("machine", [LAPTOP, DESKTOP, dataclasses.replace(LAPTOP, cores=1)])
 @pytest.mark.parametrize("serial", [True, False])
 def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial: bool) -> None:
-    config = config_with(default_config(env=SPEC.id), {"serial": serial})
+    config = default_config(env=SPEC.id, device="cuda" if machine.gpus else "cpu")
+    config = config_with(config, {"serial": serial})
     made = make_plan(config, SPEC, machine)
     automatic = [name for name in knob_names(config) if knob(config, name) == "auto"]
     left = [name for name in automatic if knob(made.config, name) == "auto"]
     assert left in ([], ["learner.updates_per_step"]), "a free ratio stays free"
     preset = {name for name, reason in made.reasons.items() if reason == "preset half-cheetah"}
-    assert preset == {"algo.hidden", "algo.lr", "algo.tau"}
+    assert preset == {"algo", *PRESETS["half-cheetah"].algos[config.algo]}
     assert set(made.reasons) == {"preset"} | preset | (set(automatic) - set(left))
     assert all(made.reasons.values())
 

@@ -51,6 +51,16 @@ def test_the_batch_is_as_large_as_pays() -> None:
     assert tuned(LAPTOP).learner.batch_size == 256
 
 
+def test_who_chose_the_algorithm_is_said() -> None:
+    def reason(**knobs: Any) -> str | None:
+        config = default_config(env=SPEC.id, device="cpu", **knobs)
+        return resolve(config_with(config, {"device": "cpu"}), SPEC, LAPTOP)[1].get("algo")
+
+    assert reason() == "preset half-cheetah"
+    assert reason(preset="none") == "actions are Box"
+    assert reason(algo="fastsac") is None, "the user did"
+
+
 def test_rates_that_jump_about_are_survived() -> None:
     """On a busy machine a larger batch may even look faster."""
     for rates in ({256: 100.0, 512: 400.0}, {256: 100.0}, {256: 100.0, 512: 100.0, 1024: 9.0}):

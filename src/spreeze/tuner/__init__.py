@@ -8,7 +8,7 @@ from collections.abc import Callable
 from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.config import Config, config_with, knob, settled, with_algorithm
 from spreeze.errors import UsageError
-from spreeze.placement import Machine
+from spreeze.placement import Machine, learns_on_gpu
 from spreeze.presets import PRESETS
 from spreeze.probe import Measured, Question
 from spreeze.spec import EnvSpec
@@ -34,7 +34,7 @@ def resolve(
     `ask` measures what this machine can do; None if it does not, and then rules of thumb decide.
     """
     filler = Filler(config)
-    _choose(filler, spec)
+    _choose(filler, spec, machine)
     learn_where(filler, machine)
     _network(filler, spec, machine)
     check_halves(filler.config, spec)
@@ -51,12 +51,14 @@ def resolve(
     return filler.config, filler.reasons
 
 
-def _choose(filler: Filler, spec: EnvSpec) -> None:
+def _choose(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     """The algorithm, by the action space; one that does not fit it is refused."""
     config, kind = filler.config, "Discrete" if spec.discrete else "Box"
     if config.preset in PRESETS:
         preset = PRESETS[config.preset]
         filler.reasons["preset"] = f"none: off. {preset.why}"
+        if config.algo == preset.algorithm(gpu=learns_on_gpu(config.device, machine.gpus)):
+            filler.reasons["algo"] = f"preset {config.preset}"
         for name, value in preset.algos.get(config.algo, {}).items():
             if knob(config, name) == value:  # or the user knows better
                 filler.reasons[name] = f"preset {config.preset}"
