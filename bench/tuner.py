@@ -257,7 +257,8 @@ def draw(result: dict[str, Any], file: Path) -> None:
             axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
             axis.minorticks_off()
             axis.grid(alpha=0.2)
-    machine = f"{result['machine']['cores']} cores of {result['machine']['cpu']}"
+    facts = result["machine"]
+    machine = " and ".join([f"{facts['cores']} cores of {facts['cpu']}", *facts["gpu"]])
     figure.suptitle(f"{result['env']}, {machine}; the star is the tuner's choice", fontsize=10)
     figure.savefig(file)
 
