@@ -185,8 +185,10 @@ class Compilation:
             code = self._process.poll()
             if code is None:
                 return False
+            draft = _draft(self._path, self._process.pid)
             self._process = None
             if code != 0 or not self._path.exists():
+                draft.unlink(missing_ok=True)
                 self.problem = f"compilation failed; {self._log} says why"
                 return True
         if self._thread is None:
@@ -297,6 +299,11 @@ def compile_step(recipe: Recipe) -> None:
             traceback.print_exc()
 
 
+def _draft(path: Path, pid: int) -> Path:
+    """Where a process writes what will lie at `path` when it is whole."""
+    return path.with_name(f"{pid}-{path.name}")
+
+
 def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
     torch.set_num_threads(recipe.threads)
@@ -305,7 +312,7 @@ def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
         torch.cuda.set_device(device)
     path = recipe.path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{os.getpid()}-{path.name}")
+    draft = _draft(path, os.getpid())
     updater = recipe.updater(arithmetic, hollow=True)  # the learner has the memory
     if path.suffix == CPU_SUFFIX:
         _compile_for_cpu(updater, draft)
@@ -324,16 +331,10 @@ def _trace(updater: Updater) -> tuple[torch.fx.GraphModule, tuple[Tensor, ...]]:
 
 def _compile_for_cpu(updater: Updater, draft: Path) -> None:
     import torch._inductor
-    from torch._inductor.exc import CppCompileError
 
     traced, inputs = _trace(updater)
     exported = torch.export.export(traced, inputs, strict=False)
-    # What the processor has, the C++ compiler takes: to try that out is a fifth of the first compilation.
-    try:
-        with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
-            torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
-    except CppCompileError:  # it is older than the processor
-        torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
+    torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
     load(draft, updater.device)(*inputs)  # where this crashes, it must not be the learner that does
 
 

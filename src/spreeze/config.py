@@ -20,7 +20,7 @@ from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.base import AlgoConfig, Auto, OffPolicyConfig
 from spreeze.errors import UsageError
 from spreeze.placement import learns_on_gpu, visible_gpus
-from spreeze.presets import PRESETS, preset_for
+from spreeze.presets import PRESETS, Preset, preset_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,21 +292,20 @@ def default_config(
 ) -> Config:
     """The defaults of an algorithm, with the preset asked for or the environment's own.
 
-    With "auto" the preset names the algorithm, by the `device` that will learn, or the knobs
-    `asked` for do if only some have them; else it is left to `tuner.resolve`, which knows the action space.
+    With "auto" the preset names the algorithm, by the `device` that will learn; the knobs `asked`
+    for do if only others have them. Else it is left to `tuner.resolve`, which knows the action space.
     """
     if preset not in (None, "none") and preset not in PRESETS:
         known = ", ".join(["none", *PRESETS])
         near = difflib.get_close_matches(str(preset), PRESETS, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise UsageError([f"--preset {preset}: there is no such preset; there are {known}.{hint}"])
-    if algo == "auto" and (special := set(asked) - knobs_of(OffPolicyConfig)):
-        algo = next((n for n, e in ALGORITHMS.items() if special <= knobs_of(e.config)), algo)
+    if algo == "auto":
+        usual = preset if preset is not None else preset_for(env, algo)
+        algo = _algorithm(PRESETS.get(usual or ""), asked, device)
     name = preset if preset is not None else preset_for(env, algo)
     values: dict[str, Any] = {}
     if name in PRESETS:
-        if algo == "auto":
-            algo = PRESETS[name].algorithm(gpu=learns_on_gpu(device, visible_gpus()))
         if algo not in PRESETS[name].algos:
             fitting = ", ".join(PRESETS[name].algos)
             raise UsageError([f"--preset {name}: it has values for {fitting}, not for {algo}."])
@@ -316,6 +315,18 @@ def default_config(
         algo = str(Path(algo).absolute())
     config = Config(env=env, algo=algo, preset=name, hyper=hyper)
     return config_with(config, values)
+
+
+def _algorithm(preset: Preset | None, asked: Collection[str], device: str) -> str:
+    """What "auto" means: what the preset takes if it has the knobs asked for, else the first that has."""
+    special = set(asked) - knobs_of(OffPolicyConfig)
+    able = [name for name, entry in ALGORITHMS.items() if special <= knobs_of(entry.config)]
+    if preset is not None:
+        gpus = visible_gpus() if preset.on_gpu and device == "auto" else ()
+        usual = preset.algorithm(gpu=learns_on_gpu(device, gpus))
+        if usual in able or not able:
+            return usual
+    return able[0] if special and able else "auto"
 
 
 def knobs_of(kind: type[AlgoConfig]) -> set[str]:

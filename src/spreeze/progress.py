@@ -83,7 +83,7 @@ class Progress:
         self._ages: list[float] = []
         self._looked_at_use_s = 0.0
         self._first: tuple[float, int, int, int] | None = None
-        """Time, env steps, updates and frames when updates began: rates are over what came after."""
+        """Time, env steps, updates and rows learned from when updates began: rates are over what came after."""
         self._reached_s: float | None = None
 
     @property
@@ -152,7 +152,7 @@ class Progress:
         if self._all_sampling_s is None and (samplers["env_steps"] > 0).all():
             self._all_sampling_s = snap.time_s
         if self._first is None and learner["first_update_s"] > 0:
-            counts = (snap.env_steps, snap.updates, int(learner["frames"]))
+            counts = (snap.env_steps, snap.updates, int(learner["rows_learned"]))
             self._first = (snap.time_s, *counts)
         if self._reached_s is None and evaluator["target_time_s"] > 0:
             serial = self.config.serial  # where roles count time in env steps
@@ -191,10 +191,10 @@ class Progress:
     def summary(self, state: str, reason: str) -> dict[str, Any]:
         """The contents of summary.json."""
         snap, config, control = self.look(), self.config, self._control
-        frames = int(control.learner["frames"])
-        began_s, *first = self._first or (snap.time_s, snap.env_steps, snap.updates, frames)
+        learned = int(control.learner["rows_learned"])
+        began_s, *first = self._first or (snap.time_s, snap.env_steps, snap.updates, learned)
         learning_s = max(snap.time_s - began_s, 1.0)
-        counts = (snap.env_steps, snap.updates, frames)
+        counts = (snap.env_steps, snap.updates, learned)
         rates = [
             round((now - then) / learning_s, 1) for now, then in zip(counts, first, strict=True)
         ]

@@ -193,6 +193,22 @@ def test_a_compilation_that_fails_says_where_to_look(
     assert "Error" in (tmp_path / "log").read_text()
 
 
+def test_a_form_that_cannot_be_loaded_stays_with_the_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may even crash whoever loads it, and that must not be the learner."""
+    import torch._inductor
+
+    def write(_: Any, package_path: str) -> None:
+        Path(package_path).write_bytes(b"not a compiled update")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", write)
+    made = recipe(batch_size=68)
+    with pytest.raises(RuntimeError):
+        compiling.compile_step(made)
+    assert not made.path().exists()
+
+
 def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
     made = recipe(batch_size=67)
     made.path().parent.mkdir(parents=True, exist_ok=True)

@@ -276,6 +276,13 @@ def test_the_ratio_of_updates_to_steps_is_held_from_either_side(
     assert stalls[f"async/stall_percent/{waiting}"] > 5
 
 
+def test_a_run_shorter_than_the_learners_first_second_has_its_numbers(runs: str) -> None:
+    knobs = {**SMALL, "learner.warmup_rows": 100, "serial": True, "steps": "600"}
+    run = spreeze.train(fakes.ReachEnv, runs=runs, **knobs)
+    lines = records(run.path, "learner-0")
+    assert [line["updates"] for line in lines] == [run.summary["updates"]]
+
+
 def test_a_slow_environment_does_not_keep_the_learner_from_its_work(runs: str) -> None:
     run = spreeze.train(
         fakes.slow_env, runs=runs, time="6s", **SMALL, **{"learner.warmup_rows": 100}

@@ -74,6 +74,10 @@ def test_a_preset_may_take_another_algorithm_on_a_gpu(monkeypatch: pytest.Monkey
         assert chosen() == algo
     assert default_config("sac", "HalfCheetah-v5", device="cuda").algo == "sac"
     assert parse(["HalfCheetah-v5", "--device", "cpu"]).algo == "sac", "whatever is there"
+    assert (
+        default_config(env="HalfCheetah-v5", asked=["init_alpha"], device="cuda").algo == "fastsac"
+    )
+    assert default_config(env="HalfCheetah-v5", asked=["num_atoms"], device="cpu").algo == "fastsac"
 
 
 def test_every_environment_with_a_preset_has_one_only() -> None:

@@ -30,7 +30,8 @@ DESKTOP = Machine(cores=16, memory_bytes=64 * GIB, gpus=(Gpu("RTX", 20 * GIB),))
 
 
 def plan(machine: Machine, **knobs: Any) -> Plan:
-    return make_plan(config_with(default_config(env=SPEC.id), knobs), SPEC, machine)
+    config = default_config(env=SPEC.id, device="cpu")
+    return make_plan(config_with(config, knobs), SPEC, machine)
 
 
 @pytest.mark.parametrize("machine", [LAPTOP, DESKTOP, dataclasses.replace(LAPTOP, cores=1)])

@@ -40,7 +40,7 @@ SMALL_GPU = {256: 1500.0, 1024: 900.0, 4096: 240.0, 8192: 120.0}
 
 
 def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) -> Config:
-    config = config_with(default_config(env=SPEC.id), knobs or {})
+    config = config_with(default_config(env=SPEC.id, device="cpu"), knobs or {})
     made = dataclasses.replace(ANSWER, **answer)
     return resolve(config, SPEC, machine, lambda _: made)[0]
 
@@ -58,7 +58,7 @@ def test_who_chose_the_algorithm_is_said() -> None:
 
     assert reason() == "preset half-cheetah"
     assert reason(preset="none") == "actions are Box"
-    assert reason(algo="fastsac") is None, "the user did"
+    assert reason(algo="fastsac") is None, "the preset takes another"
 
 
 def test_rates_that_jump_about_are_survived() -> None:

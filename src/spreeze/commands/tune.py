@@ -31,8 +31,8 @@ class Arguments:
 
     env: tyro.conf.Positional[str]
     """Gymnasium id, module:Id, or package.module:EnvClass."""
-    algo: str = "sac"
-    """Algorithm."""
+    algo: str = "auto"
+    """Algorithm; auto: the one that `spreeze train` takes."""
     device: str = "auto"
     """Where the networks learn: auto, cpu, cuda, cuda:0."""
     retune: bool = False
@@ -60,14 +60,16 @@ def main(arguments: list[str], _started_s: float) -> int:
         spec = describe_env(args.env, config, processes, check_config(config))
         plan = make_plan(config, spec, look_around(), processes, _say)
         if plan.measured is None:
-            raise UsageError([f"nothing could be measured for {args.env}; see above."])
+            raise UsageError(
+                [f"nothing is measured for {plan.config.algo} on {args.env}; try another --algo."]
+            )
         sampling = _sampling(plan, args.env, processes)
     finally:
         processes.close()
     facts: dict[str, Any] = {
         "command": ["spreeze", "tune", args.env, "--algo", args.algo, "--device", args.device],
         "env": args.env,
-        "algo": args.algo,
+        "algo": plan.config.algo,
         "chosen": {name: knob(plan.config, name) for name in plan.reasons},
         "reasons": plan.reasons,
         "probes": {

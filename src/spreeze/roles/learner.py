@@ -91,7 +91,7 @@ def run(ctx: Context) -> Iterator[None]:
                     words["first_update_s"] = ctx.now()
                 swap.run()
                 updates += chunk
-                words["frames"] += chunk * updater.batch_size
+                words["rows_learned"] += chunk * updater.batch_size
                 words["updates"], words["exchange_age"] = updates, updater.age
                 outbox.send(updater.policy, updates)
             else:
@@ -106,7 +106,7 @@ def run(ctx: Context) -> Iterator[None]:
             yield
     except GeneratorExit:  # the run is over, maybe within its first second
         if updates > logged_updates:
-            _log(ctx, updater, intake_s / max(ctx.now() - logged_s, LOG_EVERY_S))
+            _log(ctx, updater, intake_s / max(ctx.now() - logged_s, 1e-9))
         raise
     finally:
         swap.close()

@@ -32,7 +32,7 @@ SUPERVISOR = [
 LEARNER = [
     *_WORK,
     ("updates", "<i8"),
-    ("frames", "<i8"),
+    ("rows_learned", "<i8"),
     ("allowed_steps", "<i8"),
     ("rows_lost", "<i8"),
     ("replay_rows", "<i8"),

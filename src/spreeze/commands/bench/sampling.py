@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         "sampler.processes": machine.cores if args.processes is None else args.processes,
         "sampler.envs_per_process": or_auto(args.envs_per_process),
     }
-    config = checked(config_with(default_config(env=args.env), knobs), args.seconds)
+    config = checked(config_with(default_config(env=args.env, device="cpu"), knobs), args.seconds)
     began = time.monotonic()
     processes = Processes()
     try:
