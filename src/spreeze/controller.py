@@ -3,7 +3,8 @@
 Every few seconds it compares: rates as they are, then rates after one change of one knob. What made
 `learning_speed` larger by more than noise stays, anything else is undone. When no change helps any
 more it has settled, and just watches: once the speed leaves its level, because another program takes
-cores or gives them back, it looks around again, first at the settings it once began with.
+cores or gives them back, it looks around again, first at the settings it once began with. A batch size
+is tried once: that costs learning, and more of it the better the policy is already.
 
 Only knobs that were "auto" are moved, and never out of the bounds of the ratio of updates to env
 steps, nor to where the replay would turn over too fast.
@@ -36,9 +37,10 @@ Settings = dict[str, float]
 T = TypeVar("T")
 Wait = Generator[None, None, T]
 """Goes on at each tick, until it has its result."""
+BATCH = "learner.batch_size"
 WORDS = {
     "sampler.processes": "active_samplers",
-    "learner.batch_size": "batch_size",
+    BATCH: "batch_size",
     "learner.ratio_bounds": "min_updates_per_step",
 }
 """Knobs that can be moved, and their words on the control wire."""
@@ -91,6 +93,8 @@ class Controller:
         if config.learner.updates_per_step != "auto":
             self._free = [name for name in self._free if name != "learner.ratio_bounds"]
         self._home = self._settings()
+        self._refused: set[float] = set()
+        """Batch sizes that another one was better than."""
         self._search = self._look_around()
         self._now_s = 0.0
         self._decision: Decision | None = None
@@ -134,8 +138,11 @@ class Controller:
             rates = yield from self._measure()
             off = abs(rates.speed / max(level.speed, 1e-9) - 1)
             strikes = strikes + 1 if off > DISTURBED else 0
-            if self._settings() != self._home and self._now_s - since_s > homesick_s:
-                if (there := (yield from self._try(dict(self._home), rates))) is not None:
+            home, now = dict(self._home), self._settings()
+            if BATCH in home:
+                home[BATCH] = now[BATCH]
+            if now != home and self._now_s - since_s > homesick_s:
+                if (there := (yield from self._try(home, rates))) is not None:
                     return there
                 since_s, homesick_s = self._now_s, min(2 * homesick_s, HOMESICK_MOST_S)
         return rates
@@ -153,6 +160,8 @@ class Controller:
         kept = gain > GAIN
         if not kept:
             self._apply(old)
+        if BATCH in moved:
+            self._refused.add(old[BATCH] if kept else moved[BATCH])
         seen = f"{before.update_hz:,.0f} updates/s of {before.batch_size}, {before.sample_hz:,.0f} steps/s"
         self._decision = Decision(seen, said, gain, kept)
         if kept:
@@ -177,10 +186,10 @@ class Controller:
             yield {"learner.ratio_bounds": min(ratio * 1.5, high)}
             if ratio > low:
                 yield {"learner.ratio_bounds": max(ratio / 1.5, low)}
-        if (batch := now.get("learner.batch_size")) in self._batches:
+        if (batch := now.get(BATCH)) in self._batches:
             at = self._batches.index(int(batch))
             near = [*self._batches[at + 1 : at + 2], *self._batches[max(at - 1, 0) : at]]
-            yield from ({"learner.batch_size": float(size)} for size in near)
+            yield from ({BATCH: float(size)} for size in near if size not in self._refused)
 
     @property
     def _cores_are_shared(self) -> bool:
@@ -227,6 +236,6 @@ def _short(name: str) -> str:
     """A knob in the words of a line on the screen."""
     return {
         "sampler.processes": "samplers",
-        "learner.batch_size": "batch",
+        BATCH: "batch",
         "learner.ratio_bounds": "updates per step at least",
     }[name]

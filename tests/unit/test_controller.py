@@ -125,8 +125,23 @@ def test_a_larger_batch_stays_where_it_costs_little(machine: Any) -> None:
         return 2000 / (1 + batch / 600), 8000.0
 
     made = machine(rates)
-    made.run(400)
+    sizes = [decision.change for decision in made.run(400) if "batch" in decision.change]
     assert made.batch == 512, "the largest of update_hz * sqrt(batch)"
+    assert sizes == ["batch 256 -> 512", "batch 512 -> 1024"]
+    assert made.run(400) == [], "the size it began with is worse, and no load from outside made it so"
+
+
+def test_a_size_that_brought_nothing_is_not_tried_twice(machine: Any) -> None:
+    """Another batch size in the middle of a run can cost what was learned; load can be followed without."""
+    made = machine(crowded(cores=9))
+    sizes = [d.change for d in made.run(200) if "batch" in d.change]
+    assert sizes == ["batch 256 -> 512"]
+    made.rates = crowded(cores=4)
+    later = made.run(300)
+    made.rates = crowded(cores=9)
+    later += made.run(300)
+    assert made.active == 8, later
+    assert not [d for d in later if "batch" in d.change], later
 
 
 def test_samplers_are_held_back_where_that_frees_the_learner(machine: Any) -> None:
