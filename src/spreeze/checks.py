@@ -27,6 +27,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "evaluator.episodes": (1, 10_000),
     "evaluator.every_s": (0, 1e6),
     "evaluator.share": (0.001, 1),
+    "evaluator.average": (0, 1),
     "visualizer.frames_hz": (0.05, 60),
     "visualizer.video_s": (0, 600),
     "checkpoint.every_s": (0.1, 1e6),
@@ -57,7 +58,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "algo.target_entropy_per_action": (-100, 100),
 }
 FRACTIONS = {
-    *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "checkpoint.every_s"),
+    *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "evaluator.average"),
+    "checkpoint.every_s",
     *("visualizer.frames_hz", "visualizer.video_s"),
     *("algo.gamma", "algo.lr", "algo.tau", "algo.init_alpha", "algo.target_entropy_per_action"),
     *("algo.beta2", "algo.max_grad_norm", "algo.reward_scale", "algo.epsilon"),

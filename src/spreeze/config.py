@@ -87,6 +87,8 @@ class EvaluatorConfig:
     """Least seconds between the starts of two evaluations."""
     share: float | Auto = "auto"
     """Largest share of its time that the evaluator plays. Auto: little where cores are few."""
+    average: float = 0.1
+    """What is judged and kept is the average of the policy over this share of all updates, over less in the first 100,000. 0: the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)

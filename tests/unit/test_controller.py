@@ -128,7 +128,9 @@ def test_a_larger_batch_stays_where_it_costs_little(machine: Any) -> None:
     sizes = [decision.change for decision in made.run(400) if "batch" in decision.change]
     assert made.batch == 512, "the largest of update_hz * sqrt(batch)"
     assert sizes == ["batch 256 -> 512", "batch 512 -> 1024"]
-    assert made.run(400) == [], "the size it began with is worse, and no load from outside made it so"
+    assert made.run(400) == [], (
+        "the size it began with is worse, and no load from outside made it so"
+    )
 
 
 def test_a_size_that_brought_nothing_is_not_tried_twice(machine: Any) -> None:

@@ -55,7 +55,7 @@ def test_fast_environments_share_a_process_but_a_serial_run_depends_on_no_clock(
         config = config_with(default_config(env=SPEC.id), knobs)
         return make_plan(config, spec, LAPTOP).config.sampler.envs_per_process
 
-    assert envs(10.0) > envs(200.0) > envs(5000.0)
+    assert envs(10.0) > envs(400.0) > envs(5000.0)
     assert envs(10.0, serial=True) == envs(5000.0, serial=True)
 
 

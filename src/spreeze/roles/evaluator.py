@@ -1,5 +1,8 @@
 """Evaluator: plays whole episodes without noise, records the result, keeps the best policy.
 
+What it judges and keeps is an average over the newest policies: a single one of them may be one that
+falls, between a hundred that walk.
+
 Reads: weights, control.   Writes: its control words, metrics, the `best` checkpoint.
 Owns: its own environments with seeds of their own.
 """
@@ -7,6 +10,7 @@ Owns: its own environments with seeds of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +21,14 @@ from spreeze.envs.stepping import make_stepper, play_episodes
 from spreeze.envs.targets import reference
 from spreeze.policy import Policy
 from spreeze.roles.base import Context
+from spreeze.spec import Floats
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
 MAX_ENVS = 10
+LOOK_EVERY_S = 0.05
+AVERAGE_GROWS = 100_000
+"""Updates up to which the average covers less: at first every policy is far better than the ones before."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -29,24 +37,29 @@ def run(ctx: Context) -> Iterator[None]:
     env = reference(ctx.job.env, ctx.spec)
     stepper = make_stepper(env, min(config.evaluator.episodes, MAX_ENVS))
     policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
-    spare = policy.vector.copy()
+    average = Average(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
     stamp, next_s = Stamp(), 0.0
+
+    def act(obs: Floats) -> NDArray[Any]:
+        average.look()
+        return policy.scale(policy.act(obs, explore=False))
+
     try:
         while True:
-            fetched = None if ctx.now() < next_s else ctx.weights.fetch(spare, stamp.version)
+            average.look()
             # Version 1 is the untrained policy: not worth an evaluation.
-            if fetched is None or fetched.version == 1:
+            if ctx.now() < next_s or average.stamp.version in (0, 1, stamp.version):
                 ctx.wait(POLL_S)
                 yield
                 continue
-            stamp = fetched
-            policy.vector[:] = spare
+            stamp = average.stamp
+            policy.vector[:] = average.vector
             began_s = ctx.now()
             results = yield from play_episodes(
                 stepper,
                 ctx.spec,
-                lambda obs: policy.scale(policy.act(obs, explore=False)),
+                act,
                 config.evaluator.episodes,
                 int(seeds.integers(2**31)),
             )
@@ -56,6 +69,40 @@ def run(ctx: Context) -> Iterator[None]:
             next_s = began_s + max(config.evaluator.every_s, rest_s)
     finally:
         stepper.close()
+
+
+class Average:
+    """The policy over the last part of all updates so far, from what is published."""
+
+    def __init__(self, ctx: Context, size: int) -> None:
+        """Average policies of `size` numbers."""
+        self._ctx = ctx
+        self._spare = np.zeros(size, np.float32)
+        self._next_s = 0.0
+        self.vector = np.zeros(size, np.float32)
+        self.stamp = Stamp()
+        """Of the newest policy in it."""
+
+    def look(self) -> None:
+        """Take in what is new; to be called often, it does something now and then."""
+        if self._ctx.now() < self._next_s:
+            return
+        self._next_s = self._ctx.now() + LOOK_EVERY_S
+        if (stamp := self._ctx.weights.fetch(self._spare, self.stamp.version)) is None:
+            return
+        self._spare -= self.vector
+        self._spare *= self._weight(stamp)
+        self.vector += self._spare
+        self.stamp = stamp
+
+    def _weight(self, stamp: Stamp) -> float:
+        """How much the newest policy counts: it stands for all updates since the last look."""
+        most, updates = self._ctx.config.evaluator.average, stamp.updates
+        covered = most * min(1.0, updates / AVERAGE_GROWS) * updates
+        since = updates - self.stamp.updates
+        if self.stamp.version <= 1 or not 0 <= since < covered:
+            return 1.0  # the first that has learned, or of a learner that had to begin again
+        return since / covered
 
 
 def _report(ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.float64]) -> None:

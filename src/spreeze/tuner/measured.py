@@ -13,10 +13,10 @@ from spreeze.spec import EnvSpec
 from spreeze.tuner.devices import gpu_index, has_actor
 from spreeze.tuner.filler import Filler
 
-ENVS_BY_STEP_US = {150.0: 32, 400.0: 16, math.inf: 8}
-"""Environments per sampler, by the time of one step up to which they are right."""
-ACT_SHARE = 0.03
-"""What acting may add to the time of an env step, if that can be reached."""
+ENVS_BY_STEP_US = {300.0: 32, 1000.0: 16, math.inf: 8}
+"""Environments per sampler at most, by the time of one step: the slower, the more memory each takes."""
+ACT_SHARE = 0.02
+"""What acting alone may add to the time of an env step; beside busy cores it is twice that."""
 CALLS = {"cpu": (0.015, 4), "gpu": (0.003, 64)}
 """How many seconds the learner computes between two publications, and the most updates in them."""
 COMPILED = {"cpu": (0.8, 1.0), "gpu": (0.33, 3.1)}
@@ -73,9 +73,12 @@ def rules_of_thumb(filler: Filler, spec: EnvSpec) -> None:
     filler.fill("learner.updates_per_publish", 16 if on_gpu else 4, reason)
     if spec.step_us is None or filler.config.serial or spec.vector_envs is not None:
         return
-    num = next(num for limit, num in ENVS_BY_STEP_US.items() if spec.step_us < limit)
     reason = f"{spec.step_us:.0f} us a step; one forward pass serves them all"
-    filler.fill("sampler.envs_per_process", num, reason)
+    filler.fill("sampler.envs_per_process", _most_envs(spec.step_us), reason)
+
+
+def _most_envs(step_us: float) -> int:
+    return next(num for limit, num in ENVS_BY_STEP_US.items() if step_us < limit)
 
 
 def from_measurements(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured) -> None:
@@ -97,7 +100,8 @@ def from_measurements(filler: Filler, spec: EnvSpec, machine: Machine, measured:
     filler.fill("learner.updates_per_publish", per_call, reason)
     if spec.step_us is None or spec.vector_envs is not None:
         return
-    shares = {num: us / num / spec.step_us for num, us in measured.act_us.items()}
+    most = _most_envs(spec.step_us)
+    shares = {num: us / num / spec.step_us for num, us in measured.act_us.items() if num <= most}
     cheap = [num for num, share in shares.items() if share <= ACT_SHARE]
     num = cheap[0] if cheap else min(shares, key=lambda num: shares[num])
     reason = f"{spec.step_us:.0f} us a step, acting adds {100 * shares[num]:.0f} %"
