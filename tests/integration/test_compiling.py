@@ -35,7 +35,9 @@ CASES = [
     case if case in OFTEN else pytest.param(*case, marks=pytest.mark.learning)
     for case in [(*case, *way) for case in cases.CASES for way in WAYS]
 ]
-TOLERANCE = {"float32": 1e-4, "tf32": 5e-3, "bf16": 2e-2}
+TOLERANCE = {"float32": 1e-4, "tf32": 2e-2, "bf16": 2e-2}
+"""Plain updates whose products and sums are off by one rounding more end up so far away, at most:
+4e-6 in float32, 1.0e-2 in TF32, 1.4e-2 in bfloat16 (the last two as PARAMETERS are judged)."""
 PARAMETERS = ("actor", "critic", "target", "target_actor")
 """With less precision they are judged by the length of the difference: Adam makes a whole step of a
 gradient that is nothing but rounding, so single ones may be further off."""
@@ -106,10 +108,16 @@ def test_many_compiled_updates_equal_the_plain_ones(
     tolerance = TOLERANCE[precision]
     for key, right in exact.state.items():
         if precision != "float32" and key in PARAMETERS:
-            off = (fast.state[key] - right).norm()
-            assert off <= tolerance * right.norm(), key
+            off = float((fast.state[key] - right).norm() / right.norm())
+            assert off <= tolerance, f"{key} is off by {off:.2g}"
         else:
-            torch.testing.assert_close(fast.state[key], right, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(
+                fast.state[key],
+                right,
+                rtol=tolerance,
+                atol=tolerance,
+                msg=lambda text, key=key: f"{key}: {text}",
+            )
     assert "critic_loss" in fast.metrics()
 
 
