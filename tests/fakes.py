@@ -169,6 +169,27 @@ def slow_env() -> gym.Env[Any, Any]:
     return FaultEnv("slow")
 
 
+class WideEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """With the shapes of `cases.BOX`, so that runs and tests of the compiled update share one compilation."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = Box(-np.inf, np.inf, (4,), np.float64)
+        self.action_space = Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**options)
+        return np.append(obs, 0.0), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, *rest = self.env.step(action[:1])
+        return np.append(obs, action[1]), *rest
+
+
+def wide_env(slow: bool = False) -> gym.Env[Any, Any]:
+    return WideEnv(slow_env() if slow else CountEnv())
+
+
 class StallEnv(CountEnv):
     """Takes 2 ms a step; in sampler 0 the step after `stall_at` takes a minute."""
 

@@ -23,7 +23,7 @@ KNOBS: dict[str, Any] = {
     "learner.ratio_bounds": (0.0, 1000.0),
     "evaluator.episodes": 2,
 }
-RUN_S = 10.0
+RUN_S = 8.0
 
 
 def records(run: Path, role: str) -> list[dict[str, Any]]:

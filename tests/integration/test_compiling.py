@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import cases
+import fakes
 import spreeze
 from spreeze import compiling
 from spreeze.algos import ALGORITHMS
@@ -54,7 +55,7 @@ def recipe(
         algo=name,
         hyper=dataclasses.asdict(ALGORITHMS[name].config(hidden=(64, 64))),
         spec=cases.SPECS[kind].to_json(),
-        capacity=500,
+        capacity=10_000,
         batch_size=batch_size,
         device=device,
         precision=precision,
@@ -231,14 +232,14 @@ def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
 @pytest.fixture
 def swapped(tmp_path: Path, runs: str) -> Path:
     """A run that finds its update compiled already, by an earlier run of the same shapes."""
-    knobs = {"algo.hidden": (16, 16), "learner.batch_size": 32, "replay.capacity": 10_000}
+    knobs = {"algo.hidden": (64, 64), "learner.batch_size": 64, "replay.capacity": 10_000}
     first = spreeze.train(
-        "Pendulum-v1", runs=runs, steps="2000", **knobs, **{"learner.compile": False}
+        fakes.wide_env, runs=runs, steps="2000", **knobs, **{"learner.compile": False}
     )
     config = config_from_json(RunDir(first.path).read("config")["config"])
     spec = EnvSpec.from_json(RunDir(first.path).read("config")["env_spec"])
-    compiled(recipe_of(config, spec, 32), tmp_path / "log")
-    return spreeze.train("Pendulum-v1", runs=runs, time="7s", **knobs).path
+    compiled(recipe_of(config, spec, 64), tmp_path / "log")
+    return spreeze.train(fakes.wide_env, runs=runs, time="7s", **knobs).path
 
 
 def test_the_compiled_update_is_swapped_in_while_learning_goes_on(swapped: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from spreeze.config import config_with, default_config
 from spreeze.rundir import RunDir
 from spreeze.updater import Updater
 
-SIZES = (32, 48, 32)
+SIZES = (64, 48, 64)
 LOOK_S = 1.5
 
 
@@ -71,13 +72,13 @@ def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     knobs = {
         "runs": runs,
         "time": "270s",
-        "algo.hidden": (16, 16),
+        "algo.hidden": (64, 64),
         "learner.batch_size": SIZES[0],
         "learner.ratio_bounds": (0.0, 0.5),  # never holds samplers, and leaves time to compile
         "replay.capacity": 10_000,
     }
     config = config_with(default_config(env="slow"), knobs)
-    run = launch.launch(config, fakes.slow_env, lambda *_: None)
+    run = launch.launch(config, partial(fakes.wide_env, slow=True), lambda *_: None)
     assert run.summary["reason"] == "steps", ChangingSupervisor.compiled
     assert run.summary["batch_size"] == SIZES[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -309,7 +310,7 @@ def test_n_step_and_vector_environments_train(runs: str) -> None:
     def vector() -> Any:
         return gym.make_vec("Pendulum-v1", num_envs=4)
 
-    run = spreeze.train(vector, runs=runs, time="6s", **SMALL, **{"algo.n_step": 3})
+    run = spreeze.train(vector, runs=runs, steps="4000", **SMALL, **{"algo.n_step": 3})
     assert run.summary["updates"] > 0
     assert math.isfinite(records(run.path, "learner-0")[-1]["train/critic_loss"])
 
@@ -439,6 +440,8 @@ def test_the_pipeline_is_measured_against_its_parts(
     from spreeze.commands.bench import main
 
     monkeypatch.setattr("spreeze.bench.pipeline.compiled", lambda _: None)  # the plain form will do
+    monkeypatch.setattr("spreeze.bench.pipeline.WARM_S", 0.5)
+    monkeypatch.setattr("spreeze.bench.pipeline.NUM_TURNS", 2)
     file = tmp_path / "out.json"
     arguments = ["Pendulum-v1", "--seconds", "1", "--device", "cpu", "--json", str(file)]
     assert main(["pipeline", *arguments], 0.0) == 0
@@ -460,8 +463,9 @@ def test_the_learner_keeps_cores_of_its_own(runs: str) -> None:
         if snap.updates > 0 and not found:
             for name, pid in RunDir(run.path).read("status")["pids"].items():
                 found[name] = os.sched_getaffinity(pid)
+            signal.raise_signal(signal.SIGINT)
 
-    knobs = {"runs": runs, "time": "6s", "cores": "separate", "learner.threads": 1, **SMALL}
+    knobs = {"runs": runs, "time": "60s", "cores": "separate", "learner.threads": 1, **SMALL}
     launch(config_with(default_config(env="Pendulum-v1"), knobs), "Pendulum-v1", look)
     assert found["learner-0"] == {cores[0]}
     assert found["sampler-0"] == found["evaluator-0"] == set(cores[1:])
