@@ -1,8 +1,7 @@
 # The front doors. Each sets up what is missing; CI calls only these.
 PYTHON ?= python3
 BIN := .venv/bin
-# What is never imported need not be compiled to bytecode: a third of the time.
-INSTALL := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: train test suites check format learning bench clean
 
