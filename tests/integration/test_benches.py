@@ -29,6 +29,7 @@ def test_a_torn_read_would_be_seen() -> None:
     assert wires._num_torn(np.array([[1, 1, 1], [1, 1, 2], [2, 1, 1]], np.float32)) == 2
 
 
+@pytest.mark.learning
 def test_time_to_score_of_both_on_one_machine(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     arguments = ["Pendulum-v1", "--target", "-1900", "--seconds", "40", "--seeds", "1"]
