@@ -14,6 +14,7 @@ import faulthandler
 import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -306,8 +307,9 @@ def _draft(path: Path, pid: int) -> Path:
 
 def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
-    # That a CPU which has AVX can run it need not be tried out: seconds, and a fresh cache has to.
-    os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    if platform.machine() == "x86_64":
+        # Every compiler knows AVX, and the CPU says which it has: to try each out takes seconds.
+        os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     torch.set_num_threads(recipe.threads)
     set_precision(recipe.precision)
     if (device := torch.device(recipe.device)).index is not None:

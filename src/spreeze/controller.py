@@ -160,7 +160,7 @@ class Controller:
         kept = gain > GAIN
         if not kept:
             self._apply(old)
-        if BATCH in moved:
+        if BATCH in moved and after.batch_size == moved[BATCH] and after.update_hz > 0:
             self._refused.add(old[BATCH] if kept else moved[BATCH])
         seen = f"{before.update_hz:,.0f} updates/s of {before.batch_size}, {before.sample_hz:,.0f} steps/s"
         self._decision = Decision(seen, said, gain, kept)

@@ -24,6 +24,7 @@ import spreeze
 from spreeze.config import Config, config_with, default_config
 from spreeze.launch import launch
 from spreeze.plan import _claim
+from spreeze.policy import load_policy
 from spreeze.progress import Snapshot
 from spreeze.rundir import RunDir
 
@@ -230,6 +231,22 @@ def test_roles_are_processes_with_titles_and_samplers_have_no_torch(runs: str) -
 
 def parameters(run: Path) -> dict[str, Any]:
     return load_file(run / "checkpoints" / "last" / "train.safetensors")
+
+
+def test_what_is_kept_is_an_average_and_learning_does_not_notice(
+    runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.roles.evaluator.AVERAGE_GROWS", 1)
+    knobs = {**SMALL, "runs": runs, "serial": True, "steps": "3000", "seed": 1}
+    newest, mean = (
+        spreeze.train(fakes.ReachEnv, name=f"a{share}", **knobs, **{"evaluator.average": share})
+        for share in (0.0, 0.9)
+    )
+    best, last = (
+        [run.path / "checkpoints" / k for run in (newest, mean)] for k in ("best", "last")
+    )
+    assert not np.array_equal(*(load_policy(path).vector for path in best))
+    np.testing.assert_array_equal(*(load_policy(path).vector for path in last))
 
 
 def test_serial_runs_with_one_seed_are_bit_equal(runs: str) -> None:

@@ -199,3 +199,6 @@ def test_a_size_that_does_not_arrive_is_given_up(machine: Any) -> None:
     made.run(600)
     assert made.batch == 256
     assert made.controller.settled
+    made.compiles, made.rates = True, lambda _, batch, __: (2000 / (1 + batch / 600), 8000.0)
+    made.run(400)
+    assert made.batch == 512, "it was never tried"

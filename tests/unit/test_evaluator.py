@@ -47,12 +47,23 @@ def test_the_average_forgets_with_the_updates(stage: Any) -> None:
     made = stage()
     made.publish(0.0, 0.0, updates=0)
     assert made.publish(1.0, 2.0, updates=LATE) == [1.0, 2.0], "the first that has learned anything"
-    falls = made.publish(-9.0, 2.0, updates=LATE + 200)
-    assert falls == pytest.approx([1 - 10 * 200 / (0.1 * (LATE + 200)), 2.0], rel=1e-5)
-    for i in range(2, 600):
+    for i in range(1, 600):
         steady = made.publish(1.0, 2.0, updates=LATE + 200 * i)
-    assert steady == pytest.approx([1.0, 2.0], abs=1e-2)
-    assert made.average.stamp.updates == LATE + 200 * 599
+    updates = LATE + 200 * 600
+    falls = made.publish(-9.0, 2.0, updates=updates)
+    assert falls == pytest.approx([1 - 10 * 200 / (0.1 * updates), 2.0], rel=1e-4)
+    assert steady == pytest.approx([1.0, 2.0])
+    assert made.average.stamp.updates == updates
+
+
+def test_begun_late_the_first_policy_is_soon_forgotten(stage: Any) -> None:
+    """After `--resume` or a restart all that there is comes from one policy, maybe one that falls."""
+    made = stage()
+    made.publish(0.0, 0.0, updates=10 * LATE)
+    made.publish(-9.0, 0.0, updates=10 * LATE + 1)
+    for i in range(1, 101):
+        vector = made.publish(1.0, 0.0, updates=10 * LATE + 1 + 100 * i)
+    assert vector[0] == pytest.approx(1.0, abs=0.01), "the mean of all that came since"
 
 
 def test_updates_between_two_looks_count_all(stage: Any) -> None:
@@ -60,20 +71,22 @@ def test_updates_between_two_looks_count_all(stage: Any) -> None:
     results = []
     for step in (100, 200):
         made = stage()
-        made.publish(0.0, 0.0, updates=LATE)
-        made.publish(0.0, 0.0, updates=LATE + 1)
-        for updates in range(LATE + 1 + step, LATE + 20_002, step):
+        made.publish(0.0, 0.0, updates=0)
+        for updates in range(LATE, 2 * LATE, step):
+            made.publish(0.0, 0.0, updates=updates)
+        for updates in range(2 * LATE, 2 * LATE + 40_000, step):
             vector = made.publish(1.0, 0.0, updates=updates)
         results.append(vector[0])
     assert results[0] == pytest.approx(results[1], rel=0.01)
-    assert 0.5 < results[0] < 0.7, "a share of 1 - 1/e, when as much was done as it covers"
+    assert 0.55 < results[0] < 0.68, "about 1 - 1/e, when as much was done as it covers"
 
 
 @pytest.mark.parametrize(("average", "updates"), [(0.1, 1000), (0.0, LATE)])
 def test_early_or_switched_off_it_is_the_newest(stage: Any, average: float, updates: int) -> None:
-    made = stage(average)
-    for i in range(4):
-        assert made.publish(float(i), -float(i), updates=updates + 20 * i) == [i, -i]
+    made, draws = stage(average), np.random.default_rng(0)
+    for i in range(20):
+        policy = draws.normal(size=2).astype(np.float32).tolist()
+        assert made.publish(*policy, updates=updates + 20 * i) == policy, "bit by bit"
 
 
 def test_a_learner_that_begins_again_is_not_mixed_with_what_it_lost(stage: Any) -> None:

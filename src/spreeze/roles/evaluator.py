@@ -72,13 +72,15 @@ def run(ctx: Context) -> Iterator[None]:
 
 
 class Average:
-    """The policy over the last part of all updates so far, from what is published."""
+    """The policy averaged over the last part of all updates so far, older ones counting less and less."""
 
     def __init__(self, ctx: Context, size: int) -> None:
         """Average policies of `size` numbers."""
         self._ctx = ctx
         self._spare = np.zeros(size, np.float32)
         self._next_s = 0.0
+        self._span = 0
+        """Updates that the average stands for, as long as these are less than it may cover."""
         self.vector = np.zeros(size, np.float32)
         self.stamp = Stamp()
         """Of the newest policy in it."""
@@ -90,9 +92,11 @@ class Average:
         self._next_s = self._ctx.now() + LOOK_EVERY_S
         if (stamp := self._ctx.weights.fetch(self._spare, self.stamp.version)) is None:
             return
-        self._spare -= self.vector
-        self._spare *= self._weight(stamp)
-        self.vector += self._spare
+        if (weight := self._weight(stamp)) < 1:
+            self._spare -= self.vector
+            self._spare *= weight
+            self._spare += self.vector
+        self.vector[:] = self._spare
         self.stamp = stamp
 
     def _weight(self, stamp: Stamp) -> float:
@@ -100,13 +104,15 @@ class Average:
         most, updates = self._ctx.config.evaluator.average, stamp.updates
         covered = most * min(1.0, updates / AVERAGE_GROWS) * updates
         since = updates - self.stamp.updates
-        if self.stamp.version <= 1 or not 0 <= since < covered:
-            return 1.0  # the first that has learned, or of a learner that had to begin again
-        return since / covered
+        if self.stamp.version <= 1 or not 0 < since < covered:
+            self._span = 0  # the first that has learned, or of a learner that had to begin again
+            return 1.0
+        self._span += since
+        return since / min(covered, self._span)
 
 
 def _report(ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.float64]) -> None:
-    """Record an evaluation, stamped with the weights that it judged and the time it was known."""
+    """Record an evaluation, stamped with the newest weights that it judged and the time it was known."""
     words, target = ctx.words, ctx.config.target
     returns, lengths = results[:, 0], results[:, 1]
     mean = float(returns.mean())
