@@ -4,7 +4,7 @@ Every few seconds it compares: rates as they are, then rates after one change of
 `learning_speed` larger by more than noise stays, anything else is undone. When no change helps any
 more it has settled, and just watches: once the speed leaves its level, because another program takes
 cores or gives them back, it looks around again, first at the settings it once began with. A batch size
-is tried once: that costs learning, and more of it the better the policy is already.
+that was tried is not tried again: late in a run the trial itself has cost what was learned.
 
 Only knobs that were "auto" are moved, and never out of the bounds of the ratio of updates to env
 steps, nor to where the replay would turn over too fast.
