@@ -10,11 +10,13 @@ from __future__ import annotations
 import ctypes
 import json
 import zipfile
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, Structure, byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -174,23 +176,27 @@ class _Memory:
 
     def __init__(self, inputs: Sequence[Tensor], pool: Any) -> None:
         self._ranges: list[tuple[int, int, int, int]] = []  # begin, end, memory, bytes into it
-        for i, tensor in enumerate(inputs):
-            self._ranges.append((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, i, 0))
         self.arena_bytes = 0
+        ends: list[int] = []
         for segment in torch.cuda.memory_snapshot():  # type: ignore[no-untyped-call]
+            begin, size = segment["address"], segment["total_size"]
+            ends += accumulate((block["size"] for block in segment["blocks"]), initial=begin)
             if tuple(segment["segment_pool_id"]) == tuple(pool):
-                begin, size = segment["address"], segment["total_size"]
                 self._ranges.append((begin, begin + size, ARENA, self.arena_bytes))
                 self.arena_bytes += -(-size // ALIGNMENT) * ALIGNMENT
+        ends.sort()
+        for i, tensor in enumerate(inputs):
+            begin = tensor.data_ptr()
+            # A hollow replay has less memory than its shape says: it ends with its block of memory.
+            end = min(begin + tensor.nbytes, ends[bisect(ends, begin)])
+            self._ranges.append((begin, end, i, 0))
 
     def place(self, address: int) -> Place:
         """Where an address lies."""
-        # A hollow replay has less memory than its shape says, so that other ranges begin in its own.
-        around = [place for place in self._ranges if place[0] <= address < place[1]]
-        if not around:
-            raise RuntimeError("an address that is neither an input nor made by the update")
-        begin, _, memory, start = max(around)
-        return memory, start + address - begin
+        for begin, end, memory, start in self._ranges:
+            if begin <= address < end:
+                return memory, start + address - begin
+        raise RuntimeError("an address that is neither an input nor made by the update")
 
     def tensor(self, tensor: _Strided) -> dict[str, Any]:
         """A tensor by its place."""

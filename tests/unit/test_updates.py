@@ -151,3 +151,26 @@ def test_the_fastest_way_gives_the_numbers_of_the_plain_one(
     assert float(fast.state["updates"]) == 20
     for key, tensor in plain.state.items():
         torch.testing.assert_close(fast.state[key], tensor, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["sac", "fastsac"])
+def test_batch_sizes_take_turns_while_new_rows_arrive(name: str, device: str) -> None:
+    """What was prepared for one size long ago must see the networks and the rows of today."""
+    algorithm = cases.built(name, "Box")
+    replay = cases.filled_replay(algorithm, 300, torch.device(device))
+    plain, fast = (
+        Updater(algorithm, replay, init_state(algorithm, 0, replay.device), 32, (1e-3, 0.01), 4)
+        for _ in range(2)
+    )
+    for fast.batch_size in (32, 48):
+        fast.prepare()
+    for turn, size in enumerate((32, 48, 32, 32, 48, 48, 32)):
+        for updater, run in ((plain, plain.updates), (fast, fast.run)):
+            updater.batch_size = size
+            torch.manual_seed(turn)
+            for _ in range(3):
+                run()
+        for key, tensor in plain.state.items():
+            torch.testing.assert_close(fast.state[key], tensor, rtol=1e-3, atol=1e-4)
+        replay.insert(cases.random_rows(algorithm, 170, seed=turn + 1))  # the ring goes round
