@@ -26,6 +26,8 @@ FUSED_INPUTS, FUSED_WIDTHS, FUSED_OUTPUTS = 128, (64, 128, 256), 64
 """What the kernels are made for: all of a row's inputs are on the chip at once."""
 MANY_ROWS, SHARES = 2048, 16
 """Rows from which on a product takes them in shares, and how many those are."""
+MANY_OUTPUTS = 16
+"""From which on it pays to give a product an even number of them."""
 
 
 def plain_arithmetic(precision: str) -> Arithmetic:
@@ -102,23 +104,29 @@ def mlp(
     for i in range(num_layers):
         w, b = params[f"w{i}"], params[f"b{i}"]
         x = x.to(w.dtype)  # each layer computes in the type of its parameters
-        if w.dtype == torch.bfloat16 and x.is_cuda:
-            x, w = _even(x, w)
+        outputs = w.shape[-1]
+        if x.is_cuda:
+            x, w, b = _even(x, w, b)
         if w.ndim == 2:
             x = torch.addmm(b, x, w)
         else:
             x = x.expand(w.shape[0], *x.shape) if x.ndim == 2 else x
             # Not baddbmm: it copies the bias to full size first; a compiler fuses this addition.
             x = _side_by_side(x, w) + b
+        x = x if x.shape[-1] == outputs else x[..., :outputs]
         if i < num_layers - 1:
             x = torch.relu(F.layer_norm(x, x.shape[-1:]) if layer_norm else x)
     return x
 
 
-def _even(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """With zeros up to a multiple of eight inputs: tensor cores read them several times as fast."""
-    missing = -x.shape[-1] % 8
-    return (F.pad(x, (0, missing)), F.pad(w, (0, 0, 0, missing))) if missing else (x, w)
+def _even(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A layer with zeros up to multiples of eight: tensor cores read lines of that several times as fast."""
+    inputs, outputs = -x.shape[-1] % 8, -w.shape[-1] % 8
+    if inputs and w.dtype == torch.bfloat16:
+        x, w = F.pad(x, (0, inputs)), F.pad(w, (0, 0, 0, inputs))
+    if outputs and w.shape[-1] > MANY_OUTPUTS:
+        w, b = F.pad(w, (0, outputs)), F.pad(b, (0, outputs))
+    return x, w, b
 
 
 def _side_by_side(x: Tensor, w: Tensor) -> Tensor:
