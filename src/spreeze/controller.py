@@ -12,7 +12,7 @@ steps, nor to where the replay would turn over too fast.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,6 +28,8 @@ DISTURBED = 0.2
 """How far the speed leaves its level until the settings are looked at again."""
 HOMESICK_S, HOMESICK_MOST_S = 30.0, 300.0
 """How long until the first settings are tried again, at first and at most."""
+AS_EXPECTED = 0.85
+"""Share of the expected updates from which on the batch size is what it was chosen for."""
 PATIENCE_S = 90.0
 """How long a batch size may take to be compiled."""
 YOUNGEST_S = 2.0
@@ -79,22 +81,28 @@ class Controller:
     """Watches one run and moves its live knobs."""
 
     def __init__(
-        self, config: Config, chosen: Collection[str], batches: Sequence[int], control: Control
+        self,
+        config: Config,
+        chosen: Collection[str],
+        expected_hz: Mapping[int, float],
+        control: Control,
     ) -> None:
         """Move those of the knobs that are among `chosen`: the user gave the others.
 
-        `batches` are the sizes worth a try: each has to be compiled first.
+        `expected_hz` has the updates per second that each batch size worth a try was said to give.
         """
         self.settled = False
         """Whether nothing is left to try for now."""
         self._control = control
-        self._config, self._batches = config, sorted(batches)
+        self._config, self._expected_hz = config, expected_hz
         self._free = [] if config.tuner.off or config.serial else [k for k in WORDS if k in chosen]
         if config.learner.updates_per_step != "auto":
             self._free = [name for name in self._free if name != "learner.ratio_bounds"]
         self._home = self._settings()
         self._refused: set[float] = set()
         """Batch sizes that another one was better than."""
+        self._young = True
+        """Whether it has never settled yet."""
         self._search = self._look_around()
         self._now_s = 0.0
         self._decision: Decision | None = None
@@ -119,7 +127,7 @@ class Controller:
         while True:
             while (after := (yield from self._round(before))) is not None:
                 before = after
-            self.settled = True
+            self.settled, self._young = True, False
             before = yield from self._watch(before)
             self.settled = False
 
@@ -186,9 +194,11 @@ class Controller:
             yield {"learner.ratio_bounds": min(ratio * 1.5, high)}
             if ratio > low:
                 yield {"learner.ratio_bounds": max(ratio / 1.5, low)}
-        if (batch := now.get(BATCH)) in self._batches:
-            at = self._batches.index(int(batch))
-            near = [*self._batches[at + 1 : at + 2], *self._batches[max(at - 1, 0) : at]]
+        expected_hz = self._expected_hz.get(int(now.get(BATCH, 0)), 0.0)
+        if self._young and rates.update_hz < AS_EXPECTED * expected_hz:
+            sizes = sorted(self._expected_hz)
+            at = sizes.index(int(now[BATCH]))
+            near = [*sizes[at + 1 : at + 2], *sizes[max(at - 1, 0) : at]]
             yield from ({BATCH: float(size)} for size in near if size not in self._refused)
 
     @property

@@ -154,7 +154,7 @@ class Supervisor:
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
         on_gpu = config.devices[0] != "cpu"
-        batches = batches_worth_a_try(plan.measured, on_gpu) if plan.measured else []
+        batches = batches_worth_a_try(plan.measured, on_gpu) if plan.measured else {}
         free = [name for name, why in plan.reasons.items() if not why.startswith("preset")]
         self.controller = Controller(config, free, batches, self.control)
         self.tensorboard = TensorBoard(run_dir.path)

@@ -99,12 +99,15 @@ def compiled(made: Recipe, log: Path) -> Any:
 def test_many_compiled_updates_equal_the_plain_ones(
     name: str, kind: str, device: str, precision: str, tmp_path: Path
 ) -> None:
-    made = recipe(name, precision, device=device, kind=kind)
+    # 64 steps for all. With PPO's 16 times as many, now and then an input of a ReLU is so close to zero
+    # that rounding decides whether a gradient passes: 1e-4 of difference at once, where else it is 1e-7.
+    num_rows = 64 // ALGORITHMS[name].config().rows().segment
+    made = recipe(name, precision, num_rows, device, kind)
     step = compiled(made, tmp_path / "log")
     exact = updated(filled(dataclasses.replace(made, precision="float32")))
     fast = filled(made)
     assert disagreement(made, fast, step) is None
-    fast.use(64, step)
+    fast.use(num_rows, step)
     updated(fast)
     tolerance = TOLERANCE[precision]
     for key, right in exact.state.items():

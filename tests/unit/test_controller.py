@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ Rates = Callable[[float, float, float], tuple[float, float]]
 class Machine:
     """Counts what a run would do, and lets the controller have its say each second."""
 
+    expected_hz = MappingProxyType({256: 1e4, 512: 1e4, 1024: 1e4})
+    """Far more than there is."""
+
     def __init__(self, rates: Rates, chosen: tuple[str, ...] = tuple(WORDS), **knobs: Any) -> None:
         self.arena = Arena.create(control_blocks(8))
         self.control, self.rates = Control(self.arena), rates
@@ -33,7 +37,7 @@ class Machine:
         words = self.control.supervisor
         words["active_samplers"], words["batch_size"], words["min_updates_per_step"] = 8, 256, 0.01
         self.control.learner["first_update_s"] = self.control.learner["compiled"] = 1
-        self.controller = Controller(config, chosen, (256, 512, 1024), self.control)
+        self.controller = Controller(config, chosen, self.expected_hz, self.control)
         self.compiles = True
         self.seconds = 0
         self.steps = self.updates = 0.0
@@ -133,11 +137,19 @@ def test_a_larger_batch_stays_where_it_costs_little(machine: Any) -> None:
     )
 
 
-def test_a_size_that_brought_nothing_is_not_tried_twice(machine: Any) -> None:
-    """Another batch size in the middle of a run can cost what was learned; load can be followed without."""
+@pytest.mark.parametrize(("expected_hz", "sizes"), [(300, ["batch 256 -> 512"]), (210, [])])
+def test_another_size_is_tried_only_where_this_one_disappoints(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, expected_hz: float, sizes: list[str]
+) -> None:
+    monkeypatch.setattr(Machine, "expected_hz", {256: expected_hz, 512: 200.0, 1024: 100.0})
     made = machine(crowded(cores=9))
-    sizes = [d.change for d in made.run(200) if "batch" in d.change]
-    assert sizes == ["batch 256 -> 512"]
+    assert [d.change for d in made.run(200) if "batch" in d.change] == sizes
+
+
+def test_late_in_a_run_no_size_is_tried(machine: Any) -> None:
+    """It can cost what was learned; load can be followed without."""
+    made = machine(crowded(cores=9))
+    made.run(200)
     made.rates = crowded(cores=4)
     later = made.run(300)
     made.rates = crowded(cores=9)
@@ -199,6 +211,3 @@ def test_a_size_that_does_not_arrive_is_given_up(machine: Any) -> None:
     made.run(600)
     assert made.batch == 256
     assert made.controller.settled
-    made.compiles, made.rates = True, lambda _, batch, __: (2000 / (1 + batch / 600), 8000.0)
-    made.run(400)
-    assert made.batch == 512, "it was never tried"

@@ -151,8 +151,9 @@ def expected_hz(measured: Measured, on_gpu: bool) -> dict[int, float]:
     }
 
 
-def batches_worth_a_try(measured: Measured, on_gpu: bool) -> list[int]:
-    """Batch sizes that the probe saw little behind the best one."""
+def batches_worth_a_try(measured: Measured, on_gpu: bool) -> dict[int, float]:
+    """Batch sizes that the probe saw little behind the best one, and what is expected of them."""
     hz = expected_hz(measured, on_gpu)
     worth = {batch: learning_speed(rate, batch, 1.0) for batch, rate in hz.items()}
-    return [batch for batch, value in worth.items() if value >= NEARLY_BEST * max(worth.values())]
+    least = NEARLY_BEST * max(worth.values())
+    return {batch: rate for batch, rate in hz.items() if worth[batch] >= least}
