@@ -81,14 +81,15 @@ class Policy:
         self._half_range: Floats = (np.array(spec.action_high, np.float32) - self._low).astype(
             np.float32
         ) / np.float32(2)
+        self._middle: Floats = self._low + self._half_range
         self.records = form.head in ("gaussian", "categorical")
         """Whether it says how likely its actions were, in `log_prob`."""
         self.log_prob: Floats = np.zeros(0, np.float32)
         self._spread: Floats | None = None
         self._rng = np.random.default_rng()
         self._batch = self._drawn = 0
-        self._room: list[Floats] = []
         self._block: Floats = np.zeros((0, 0, 0), np.float32)
+        self._make_room(0)
         self._decide = getattr(self, f"_{form.head}")
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
@@ -100,6 +101,7 @@ class Policy:
         """How strongly to explore, for each line of observations: a factor of the noise, or the chance
         of a random choice. Samplers say so; without it, only what the policy itself draws is random."""
         self._spread = np.asarray(scales, np.float32)[:, None]
+        self._make_room(0)
 
     def act(self, obs: Floats, explore: bool) -> Floats:
         """Actions for a batch of flat observations, as rows hold them; the next call overwrites them."""
@@ -107,8 +109,10 @@ class Policy:
             self._make_room(len(obs))
         x = obs
         if self.form.normalised:
-            x = (obs - self._parts["obs_mean"]) * self._parts["obs_scale"]
-            np.clip(x, -CLIP, CLIP, out=x)
+            x = np.subtract(obs, self._parts["obs_mean"], out=self._scaled)
+            np.multiply(x, self._parts["obs_scale"], out=x)
+            np.maximum(x, -CLIP, out=x)  # both at a third of the time of np.clip
+            np.minimum(x, CLIP, out=x)
         for (weight, bias), out in zip(self.layers, self._room, strict=True):
             np.matmul(x, weight, out=out)
             np.add(out, bias, out=out)
@@ -121,18 +125,25 @@ class Policy:
         return action
 
     def _tanh_gaussian(self, x: Floats, explore: bool) -> Floats:
-        action, raw = x[:, : self.spec.action_size], x[:, self.spec.action_size :]
+        # In arrays of their own: lines that lie apart take three times as long.
+        action: Floats = self._halves[0]
+        std: Floats = self._halves[1]
+        action[...] = x[:, : self.spec.action_size]
         if explore:
-            std = self._std(raw)
-            if self._spread is not None:
-                std *= self._spread
-            action += std * self._noise()
+            std[...] = x[:, self.spec.action_size :]
+            low, high = LOG_STD_RANGE
+            np.tanh(std, out=std)
+            std *= 0.5 * (high - low)
+            std += 0.5 * (high + low)
+            np.exp(std, out=std)
+            std *= self._noise()
+            action += std
         return np.tanh(action, out=action)
 
     def _tanh(self, action: Floats, explore: bool) -> Floats:
         np.tanh(action, out=action)
         if explore and self._spread is not None:  # who deploys it wants no noise
-            action += self._spread * self._noise()
+            action += self._noise()
             np.clip(action, -1, 1, out=action)
         return action
 
@@ -165,27 +176,24 @@ class Policy:
         index: Floats = choice.astype(np.float32)
         return index
 
-    def _std(self, raw: Floats) -> Floats:
-        low, high = LOG_STD_RANGE
-        np.tanh(raw, out=raw)
-        raw += 1
-        raw *= 0.5 * (high - low)
-        raw += low
-        return np.exp(raw, out=raw)
-
     def _noise(self) -> Floats:
-        """Drawn for many calls at once: a draw costs more than the numbers in it."""
+        """As strong as it should be. Drawn for many calls at once: a draw costs more than the numbers in it."""
         if self._drawn == len(self._block):
             shape = (NOISE_BLOCK, self._batch, self.spec.action_size)
             self._block = self._rng.standard_normal(shape, np.float32)
+            if self._spread is not None:
+                self._block *= self._spread
             self._drawn = 0
         self._drawn += 1
         noise: Floats = self._block[self._drawn - 1]
         return noise
 
     def _make_room(self, batch: int) -> None:
+        """For so many observations at once."""
         self._batch = batch
         self._room = [np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers]
+        self._scaled: Floats = np.zeros((batch, self.spec.obs_size), np.float32)
+        self._halves: Floats = np.zeros((2, batch, self.spec.action_size), np.float32)
         self._block, self._drawn = self._block[:0], 0
 
     def act_randomly(self, num: int) -> Floats:
@@ -202,7 +210,8 @@ class Policy:
             return action[..., 0].astype(np.int64) + self.spec.first_action
         if self.form.head == "gaussian":
             action = np.clip(action, -1, 1)
-        scaled: Floats = self._low + (action + np.float32(1)) * self._half_range
+        scaled: Floats = action * self._half_range  # not in place: an environment may keep it
+        scaled += self._middle
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
     def predict(

@@ -36,12 +36,15 @@ CASES = [
     case if case in OFTEN else pytest.param(*case, marks=pytest.mark.learning)
     for case in [(*case, *way) for case in cases.CASES for way in WAYS]
 ]
-TOLERANCE = {"float32": 1e-4, "tf32": 2e-2, "bf16": 2e-2}
-"""Plain updates with one more rounding in every product and sum were 4e-6 away after thirty rounds in
-float32, 1.0e-2 in TF32 and 1.4e-2 in bfloat16 (the last two as PARAMETERS are judged), at most."""
+ROUNDS = 30
+ROUNDING, KINKS, KINK = 1e-5, 3, 2e-2
+"""How far one round may be off, as a share of each vector's length. Now and then an input of a ReLU is so
+close to zero that rounding decides whether a gradient passes; with PPO's thousand steps in a batch that
+was seen once or twice in thirty rounds, and never with a smooth function in place of the ReLU."""
+LESS_PRECISE = 2e-2
+"""How far networks may be off after all rounds in TF32 or bfloat16. Plain updates with one more rounding in
+every product and sum were 1.0e-2 and 1.4e-2 away, at most."""
 PARAMETERS = ("actor", "critic", "target", "target_actor")
-"""With less precision they are judged by the length of the difference: Adam makes a whole step of a
-gradient that is nothing but rounding, so single ones may be further off."""
 
 
 def recipe(
@@ -71,12 +74,12 @@ def filled(made: Recipe) -> Any:
     return updater
 
 
-def updated(updater: Any) -> Any:
-    """The same after 30 rounds of updates, with the same draws each time."""
-    torch.manual_seed(3)
-    for _ in range(30):
-        updater.run()
-    return updater
+def distances(state: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Of each vector from the right one, as a share of its length."""
+    return {
+        key: float((state[key] - vector).norm() / vector.norm().clamp(min=1e-30))
+        for key, vector in right.items()
+    }
 
 
 def settle(compilation: Compilation) -> None:
@@ -99,29 +102,26 @@ def compiled(made: Recipe, log: Path) -> Any:
 def test_many_compiled_updates_equal_the_plain_ones(
     name: str, kind: str, device: str, precision: str, tmp_path: Path
 ) -> None:
-    # 64 steps for all. With PPO's 16 times as many, now and then an input of a ReLU is so close to zero
-    # that rounding decides whether a gradient passes: 1e-4 of difference at once, where else it is 1e-7.
-    num_rows = 64 // ALGORITHMS[name].config().rows().segment
-    made = recipe(name, precision, num_rows, device, kind)
+    made = recipe(name, precision, device=device, kind=kind)
     step = compiled(made, tmp_path / "log")
-    exact = updated(filled(dataclasses.replace(made, precision="float32")))
-    fast = filled(made)
+    exact, fast = filled(dataclasses.replace(made, precision="float32")), filled(made)
     assert disagreement(made, fast, step) is None
-    fast.use(num_rows, step)
-    updated(fast)
-    tolerance = TOLERANCE[precision]
-    for key, right in exact.state.items():
-        if precision != "float32" and key in PARAMETERS:
-            off = float((fast.state[key] - right).norm() / right.norm())
-            assert off <= tolerance, f"{key} is off by {off:.2g}"
-        else:
-            torch.testing.assert_close(
-                fast.state[key],
-                right,
-                rtol=tolerance,
-                atol=tolerance,
-                msg=lambda text, key=key: f"{key}: {text}",
-            )
+    fast.use(64, step)
+    offs = []
+    for i in range(ROUNDS):
+        for updater in (exact, fast):
+            compiling.set_precision("float32" if updater is exact else precision)
+            torch.manual_seed(i)
+            updater.run()
+        offs.append(distances(fast.state, exact.state))
+        if precision == "float32":  # every round from the same state, so that each one counts
+            torch._foreach_copy_(list(fast.state.values()), list(exact.state.values()))
+    if precision == "float32":
+        worst = [max(off.values()) for off in offs]
+        assert sum(off > ROUNDING for off in worst) <= KINKS, worst
+        assert max(worst) < KINK, worst
+    else:
+        assert max(offs[-1][key] for key in PARAMETERS if key in offs[-1]) < LESS_PRECISE, offs[-1]
     assert "critic_loss" in fast.metrics()
 
 

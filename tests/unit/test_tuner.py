@@ -105,6 +105,14 @@ def test_slow_environments_are_fewer_however_dear_acting_is(step_us: float, most
     assert resolve(config, spec, LAPTOP, lambda _: dear)[0].sampler.envs_per_process == most
 
 
+@pytest.mark.parametrize(("cores", "envs"), [(2, 32), (8, 32), (16, 16), (64, 4)])
+def test_many_samplers_have_fewer_environments_each(cores: int, envs: int) -> None:
+    """Of many environments each is stepped rarely, and what a new policy does shows late."""
+    machine = dataclasses.replace(DESKTOP, cores=cores)
+    dear = dict.fromkeys((4, 8, 16, 32), 1000.0)
+    assert tuned(machine, act_us=dear).sampler.envs_per_process == envs
+
+
 def test_updates_between_publications_take_milliseconds() -> None:
     for rates in (LARGE_GPU, SMALL_GPU, {256: 40.0}):
         learner = tuned(DESKTOP, update_hz=rates).learner

@@ -14,7 +14,13 @@ from spreeze.probe import Measured, Question
 from spreeze.spec import EnvSpec
 from spreeze.tuner.devices import check_halves, learn_where
 from spreeze.tuner.filler import Filler
-from spreeze.tuner.measured import from_measurements, matters, question, rules_of_thumb
+from spreeze.tuner.measured import (
+    environments,
+    from_measurements,
+    matters,
+    question,
+    rules_of_thumb,
+)
 from spreeze.tuner.memory import store
 
 SMALL_TASK = 8
@@ -40,10 +46,10 @@ def resolve(
     check_halves(filler.config, spec)
     measured = ask(question(filler, spec, machine)) if matters(filler) else None
     if measured is None:
-        rules_of_thumb(filler, spec)
+        rules_of_thumb(filler)
     else:
-        from_measurements(filler, spec, machine, measured)
-    _place(filler, spec, machine)
+        from_measurements(filler, machine, measured)
+    _place(filler, spec, machine, measured)
     _rates(filler)
     store(filler, spec, machine)
     _pace(filler, machine)
@@ -85,8 +91,8 @@ def _network(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     filler.fill("learner.precision", "bf16" if half else "float32", reason)
 
 
-def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
-    """Which cores sample."""
+def _place(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured | None) -> None:
+    """Which cores sample, and how many environments each has."""
     cores = machine.cores
     # Threads that wait for each other on a core taken by a sampler are slower than one alone.
     given = filler.config.sampler.processes
@@ -96,6 +102,7 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
     spare = filler.config.learner_cores + (1 if cores > FEW_CORES else 0)
     reason = f"{cores} cores, {spare} left to learner and evaluator"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
+    environments(filler, spec, measured)
     num_envs, reason = spec.vector_envs or 8, "one forward pass serves them all"
     if spec.vector_envs is not None:
         reason = "the vector environment's"
