@@ -207,6 +207,7 @@ class Progress:
             "wall_s": round(snap.time_s, 3),
             "time_to_target_s": self._reached_s and round(self._reached_s, 3),
             "all_sampling_s": self._all_sampling_s and round(self._all_sampling_s, 3),
+            "first_update_s": round(float(control.learner["first_update_s"]), 3) or None,
             "env_steps": snap.env_steps,
             "updates": snap.updates,
             "batch_size": self.batch_size,

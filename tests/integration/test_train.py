@@ -105,7 +105,7 @@ def test_the_summary_has_what_scripts_rely_on(pendulum: Path) -> None:
     assert summary["state"] == "finished"
     assert summary["reason"] == "target"
     assert summary["best_return"] >= -200
-    assert 0 < summary["time_to_target_s"] <= summary["wall_s"] < 60
+    assert 0 < summary["first_update_s"] < summary["time_to_target_s"] <= summary["wall_s"] < 60
     assert summary["update_frame_hz"] == pytest.approx(
         summary["update_hz"] * summary["batch_size"], rel=0.01
     )
@@ -144,6 +144,7 @@ def test_the_run_directory_is_complete(pendulum: Path) -> None:
     config = RunDir(pendulum).read("config")
     assert config["reasons"]["learner.batch_size"]
     assert RunDir(pendulum).read("status")["state"] == "finished"
+    assert "learning begins" in (pendulum / "logs" / "learner-0.log").read_text()
 
 
 def test_evaluations_are_stamped_with_the_weights_they_judged(pendulum: Path) -> None:

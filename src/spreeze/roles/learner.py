@@ -51,12 +51,9 @@ SMALLEST_BATCH = 256
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is: take what came, a few updates, publish."""
     config, words = ctx.config, ctx.words
-    torch.set_num_threads(settled(config.learner.threads))
-    # Dead units decay into denormal numbers, which a CPU computes a hundred times slower.
-    torch.set_flush_denormal(True)
-    torch.manual_seed(ctx.seed()[0])
     intake = Intake(ctx.experience.readers(as_words=True))
     replay, updater = _build(ctx)
+    _note(ctx, f"replay and networks are in place, device {config.device}")
     swap = Swap(ctx, updater, replay)
     policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
     outbox = Outbox(ctx, policy, replay.device)
@@ -88,6 +85,7 @@ def run(ctx: Context) -> Iterator[None]:
             )
             if warm and updates < most * max(ctx.control.env_steps - warmup_steps, 0):
                 if words["first_update_s"] == 0:
+                    _note(ctx, f"{replay.num_rows:,} rows are there: learning begins")
                     words["first_update_s"] = ctx.now()
                 swap.run()
                 updates += chunk
@@ -113,10 +111,20 @@ def run(ctx: Context) -> Iterator[None]:
         _save(ctx, updater, policy, updates)
 
 
+def _note(ctx: Context, what: str) -> None:
+    """A line in the log, with the seconds since the command."""
+    print(f"{ctx.now():8.2f} s  {what}", flush=True)
+
+
 def _build(ctx: Context) -> tuple[Replay, Learning]:
     """Replay and networks on the training devices, fresh or from a checkpoint."""
+    _note(ctx, "the process is up")
     config = ctx.config
     learner, hyper = config.learner, config.hyper
+    torch.set_num_threads(settled(learner.threads))
+    # Dead units decay into denormal numbers, which a CPU computes a hundred times slower.
+    torch.set_flush_denormal(True)
+    torch.manual_seed(ctx.seed()[0])
     device, *second = map(torch.device, config.devices)
     if device.index is not None:
         torch.cuda.set_device(device)  # graphs are captured on the current device
@@ -238,6 +246,7 @@ class Swap:
                 wrong = disagreement(compilation.recipe, part, step)
                 if wrong is None:
                     part.use(size, step)
+                    _note(self._ctx, f"compiled updates of batch {size} are loaded and right")
                     continue
                 problem = f"the compiled update differs from the plain one: {wrong}"
             print(problem)
