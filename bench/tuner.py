@@ -27,11 +27,12 @@ from typing import Any
 
 from spreeze.backends.local import Processes
 from spreeze.commands.bench.result import machine_facts
-from spreeze.compiling import Compilation, recipe_of
+from spreeze.compiling import Compilation
 from spreeze.config import config_with, default_config, settled
 from spreeze.metrics import finite, learning_speed
 from spreeze.placement import look_around
 from spreeze.plan import Plan, describe_env, make_plan
+from spreeze.recipe import recipe_of
 
 ROOT = Path(__file__).parent.parent
 FLAGS = {

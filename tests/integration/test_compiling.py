@@ -19,10 +19,11 @@ import fakes
 import spreeze
 from spreeze import compiling
 from spreeze.algos import ALGORITHMS
-from spreeze.compiling import Compilation, Recipe, disagreement, recipe_of
+from spreeze.compiling import Compilation, disagreement
 from spreeze.config import config_from_json
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import load_policy
+from spreeze.recipe import Recipe, recipe_of, set_precision
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec
 
@@ -68,7 +69,7 @@ def recipe(
 
 def filled(made: Recipe) -> Any:
     """The plain update, with some transitions to learn from."""
-    compiling.set_precision(made.precision)
+    set_precision(made.precision)
     updater = made.updater(plain_arithmetic(made.precision))
     updater._replay.insert(cases.random_rows(updater.algorithm, 400))
     return updater
@@ -110,7 +111,7 @@ def test_many_compiled_updates_equal_the_plain_ones(
     offs = []
     for i in range(ROUNDS):
         for updater in (exact, fast):
-            compiling.set_precision("float32" if updater is exact else precision)
+            set_precision("float32" if updater is exact else precision)
             torch.manual_seed(i)
             updater.run()
         offs.append(distances(fast.state, exact.state))

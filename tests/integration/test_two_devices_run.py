@@ -15,9 +15,10 @@ from safetensors.numpy import load_file
 import fakes
 import spreeze
 from spreeze.commands import bench
-from spreeze.compiling import Compilation, recipe_of
+from spreeze.compiling import Compilation
 from spreeze.config import config_from_json
 from spreeze.halves import ActorHalf
+from spreeze.recipe import recipe_of
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec
 

@@ -17,7 +17,7 @@ from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
 from spreeze.bench.pair import over_link
 from spreeze.checks import check_devices
-from spreeze.compiling import Recipe, disagreement
+from spreeze.compiling import disagreement
 from spreeze.config import config_with, default_config
 from spreeze.errors import UsageError
 from spreeze.exchange import Channel, ChannelClosed, way_between
@@ -26,6 +26,7 @@ from spreeze.pair import AHEAD, Pair, SideFailed
 from spreeze.placement import Gpu, Machine
 from spreeze.plan import make_plan
 from spreeze.probe import Measured, Question, measure
+from spreeze.recipe import Recipe
 from spreeze.replay import Replay
 from spreeze.tuner import resolve
 from spreeze.tuner.memory import EXCHANGE_SLOTS

@@ -17,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.bench.plain import PLAIN
-from spreeze.compiling import Compilation, Recipe, disagreement, set_precision
+from spreeze.compiling import Compilation, disagreement
 from spreeze.networks import plain_arithmetic
+from spreeze.recipe import Recipe, set_precision
 from spreeze.replay import Replay, draw, gather
 from spreeze.spec import EnvSpec, as_matrix, transition_layout
 from spreeze.updater import Updater

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from spreeze.algos import find_algorithm
 from spreeze.bench.learner import CHUNK, RATES, TURNS, compiled, filled_replay, rate
-from spreeze.compiling import Recipe, disagreement, set_precision
+from spreeze.compiling import disagreement
 from spreeze.exchange import way_between
 from spreeze.networks import plain_arithmetic
 from spreeze.pair import Pair
+from spreeze.recipe import Recipe, set_precision
 from spreeze.spec import EnvSpec
 from spreeze.updater import Updater
 from spreeze.updates import State, init_state

@@ -14,12 +14,12 @@ from typing import Any
 
 from spreeze.backends.local import Processes
 from spreeze.bench.learner import compiled
-from spreeze.compiling import recipe_of
 from spreeze.config import Config, config_with, settled
 from spreeze.launch import launch
 from spreeze.placement import look_around
 from spreeze.plan import describe_env, make_plan
 from spreeze.progress import Snapshot
+from spreeze.recipe import recipe_of
 from spreeze.rundir import RunDir
 
 FREE = (0.0, 1e6)

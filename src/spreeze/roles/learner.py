@@ -19,17 +19,15 @@ from spreeze.algos.base import Algorithm
 from spreeze.checkpoint import save_training
 from spreeze.compiling import (
     Compilation,
-    Recipe,
     disagreement,
     loads_at_once,
-    recipe_of,
-    set_precision,
 )
 from spreeze.config import settled
 from spreeze.exchange import way_between
 from spreeze.networks import plain_arithmetic
 from spreeze.pair import Pair
 from spreeze.policy import Policy
+from spreeze.recipe import Recipe, recipe_of, set_precision
 from spreeze.replay import Replay
 from spreeze.roles.base import Context, Pace
 from spreeze.roles.traffic import Intake, Outbox

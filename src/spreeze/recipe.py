@@ -1,0 +1,126 @@
+"""What a compiled update depends on, and so where it lies in the user's cache folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spreeze.algos import algorithm_file, find_algorithm
+from spreeze.algos.base import Algorithm, without_data
+from spreeze.config import Config, settled
+from spreeze.halves import ActorHalf, CriticHalf
+from spreeze.networks import Arithmetic, plain_arithmetic
+from spreeze.placement import cache_folder, cpu_name
+from spreeze.replay import Replay
+from spreeze.spec import EnvSpec, Placement, transition_layout
+from spreeze.updater import Updater
+from spreeze.updates import Part, init_state
+
+CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that a compiled update depends on, as plain data."""
+
+    algo: str
+    hyper: dict[str, Any]
+    spec: dict[str, Any]
+    capacity: int
+    batch_size: int
+    device: str
+    precision: str
+    threads: int
+    staged: bool = False
+    """Whether batches come to the device ready drawn: the replay is out of its reach."""
+    part: Part = "whole"
+    """Both networks, or one of them on a device of its own."""
+
+    def path(self) -> Path:
+        """Where the compiled form lies, or will."""
+        facts = dataclasses.asdict(self)
+        facts["hyper"] = without_data(self.hyper)
+        facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
+        facts["machine"] = (
+            torch.cuda.get_device_name(self.device)
+            if self.device.startswith("cuda")
+            else cpu_name()
+        )
+        facts["torch"] = torch.__version__
+        facts["source"] = _source(algorithm_file(self.algo))
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+        suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
+        return cache_folder() / "compiled" / f"{digest}{suffix}"
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How the compiled networks compute, if all goes well."""
+        plain = plain_arithmetic(self.precision)
+        if plain != "half" or self.device == "cpu" or find_spec("triton") is None:
+            return plain
+        return "fused" if torch.cuda.get_device_capability(self.device) >= (8, 0) else plain
+
+    def algorithm(self, arithmetic: Arithmetic) -> Algorithm:
+        """The algorithm whose update it is."""
+        entry = find_algorithm(self.algo)
+        return entry.build(entry.config(**self.hyper), EnvSpec.from_json(self.spec), arithmetic)
+
+    def updater(self, arithmetic: Arithmetic, hollow: bool = False) -> Updater:
+        """An updater of the same shapes, with an empty replay; a hollow one is just for tracing."""
+        spec = EnvSpec.from_json(self.spec)
+        device = torch.device(self.device)
+        algorithm = self.algorithm(arithmetic)
+        layout = transition_layout(spec, algorithm.config.rows())
+        state, rates = init_state(algorithm, 0, device), (1e-3, 0.01)
+        if self.part == "actor":
+            return ActorHalf(algorithm, layout, device, state, self.batch_size, rates)
+        placement: Placement = "host" if self.staged else "gpu"
+        prioritised = algorithm.config.priorities()[0] > 0
+        replay = Replay(
+            layout, self.capacity, device, placement, hollow=hollow, prioritised=prioritised
+        )
+        kind = CriticHalf if self.part == "critic" else Updater
+        return kind(algorithm, replay, state, self.batch_size, rates)
+
+
+def recipe_of(
+    config: Config, spec: EnvSpec, batch_size: int, staged: bool = False, part: Part = "whole"
+) -> Recipe:
+    """What the update of a run depends on, or a half of it."""
+    of_actor = part == "actor"  # which never sees the replay
+    return Recipe(
+        algo=config.algo,
+        hyper=dataclasses.asdict(config.hyper),
+        spec=spec.to_json(),
+        capacity=0 if of_actor else settled(config.replay.capacity),
+        batch_size=batch_size,
+        device=config.devices[-1 if of_actor else 0],
+        precision=settled(config.learner.precision),
+        threads=settled(config.learner.threads),
+        staged=staged and not of_actor,
+        part=part,
+    )
+
+
+def set_precision(precision: str) -> None:
+    """How float32 matrix products are computed on a GPU: exactly, or with TF32 tensor cores."""
+    torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+
+
+def _source(more: Path | None) -> str:
+    """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
+    here = Path(__file__).parent
+    names = (
+        *("updates", "halves", "replay", "networks", "scaling"),
+        *("fused", "kernels", "recording", "launches", "spec", "compiling"),
+    )
+    files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]
+    text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])
+    return hashlib.sha256(text).hexdigest()
