@@ -3,8 +3,9 @@
 Every few seconds it compares: rates as they are, then rates after one change of one knob. What made
 `learning_speed` larger by more than noise stays, anything else is undone. When no change helps any
 more it has settled, and just watches: once the speed leaves its level, because another program takes
-cores or gives them back, it looks around again, first at the settings it once began with. A batch size
-that was tried is not tried again: late in a run the trial itself has cost what was learned.
+cores or gives them back, it looks around again, first at the settings it once began with. Another batch
+size is tried only where updates are much rarer than the one in use was chosen for, and only among the first
+updates: a trial takes seconds, and late in a run it has cost what was learned.
 
 Only knobs that were "auto" are moved, and never out of the bounds of the ratio of updates to env
 steps, nor to where the replay would turn over too fast.
@@ -28,8 +29,9 @@ DISTURBED = 0.2
 """How far the speed leaves its level until the settings are looked at again."""
 HOMESICK_S, HOMESICK_MOST_S = 30.0, 300.0
 """How long until the first settings are tried again, at first and at most."""
-AS_EXPECTED = 0.85
-"""Share of the expected updates from which on the batch size is what it was chosen for."""
+AS_EXPECTED, EARLY_UPDATES = 0.8, 50_000
+"""Share of the expected updates from which on a batch size is what it was chosen for, and how many updates
+there may be when another one is tried. Of two trials at 190,000 and 460,000 both did harm."""
 PATIENCE_S = 90.0
 """How long a batch size may take to be compiled."""
 YOUNGEST_S = 2.0
@@ -101,8 +103,6 @@ class Controller:
         self._home = self._settings()
         self._refused: set[float] = set()
         """Batch sizes that another one was better than."""
-        self._young = True
-        """Whether it has never settled yet."""
         self._search = self._look_around()
         self._now_s = 0.0
         self._decision: Decision | None = None
@@ -127,7 +127,7 @@ class Controller:
         while True:
             while (after := (yield from self._round(before))) is not None:
                 before = after
-            self.settled, self._young = True, False
+            self.settled = True
             before = yield from self._watch(before)
             self.settled = False
 
@@ -195,7 +195,8 @@ class Controller:
             if ratio > low:
                 yield {"learner.ratio_bounds": max(ratio / 1.5, low)}
         expected_hz = self._expected_hz.get(int(now.get(BATCH, 0)), 0.0)
-        if self._young and rates.update_hz < AS_EXPECTED * expected_hz:
+        early = int(self._control.learner["updates"]) < EARLY_UPDATES
+        if early and rates.update_hz < AS_EXPECTED * expected_hz:
             sizes = sorted(self._expected_hz)
             at = sizes.index(int(now[BATCH]))
             near = [*sizes[at + 1 : at + 2], *sizes[max(at - 1, 0) : at]]

@@ -153,10 +153,10 @@ class Supervisor:
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
-        on_gpu = config.devices[0] != "cpu"
-        batches = batches_worth_a_try(plan.measured, on_gpu) if plan.measured else {}
+        measured = plan.measured
+        expected_hz = batches_worth_a_try(measured, config.devices) if measured else {}
         free = [name for name, why in plan.reasons.items() if not why.startswith("preset")]
-        self.controller = Controller(config, free, batches, self.control)
+        self.controller = Controller(config, free, expected_hz, self.control)
         self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
         self.restarts: dict[str, int] = {}

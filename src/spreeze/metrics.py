@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 BATCH_WORTH, SAMPLING_WORTH = 0.5, 0.25
-"""They fit some eighty runs on two tasks: docs/tuning.md."""
+LARGE_BATCH, LARGE_BATCH_WORTH = 2048, 0.3
+"""To which power of batch size and env steps learning goes on: they fit a hundred runs, docs/tuning.md."""
 
 
 def finite(value: Any) -> Any:
@@ -26,9 +27,12 @@ def finite(value: Any) -> Any:
 def learning_speed(update_hz: float, batch_size: int, sample_hz: float) -> float:
     """What the settings are to make large, as far as rates tell it: how fast a run learns.
 
-    A larger batch makes an update worth more, but less than in proportion; so do fresher transitions.
+    A larger batch makes an update worth more, but less than in proportion, and a large one still less;
+    so do fresher transitions.
     """
-    return float(update_hz * batch_size**BATCH_WORTH * sample_hz**SAMPLING_WORTH)
+    worth = min(batch_size, LARGE_BATCH) ** BATCH_WORTH
+    worth *= max(batch_size / LARGE_BATCH, 1.0) ** LARGE_BATCH_WORTH
+    return float(update_hz * worth * sample_hz**SAMPLING_WORTH)
 
 
 class Recorder:

@@ -27,7 +27,7 @@ FUSED_INPUTS, FUSED_WIDTHS, FUSED_OUTPUTS = 128, (64, 128, 256), 64
 MANY_ROWS, SHARES = 2048, 16
 """Rows from which on a product takes them in shares, and how many those are."""
 MANY_OUTPUTS = 16
-"""From which on it pays to give a product an even number of them."""
+"""With more it pays to give a product a multiple of eight of them."""
 
 
 def plain_arithmetic(precision: str) -> Arithmetic:
@@ -106,7 +106,7 @@ def mlp(
         x = x.to(w.dtype)  # each layer computes in the type of its parameters
         outputs = w.shape[-1]
         if x.is_cuda:
-            x, w, b = _even(x, w, b)
+            x, w, b = _in_eights(x, w, b)
         if w.ndim == 2:
             x = torch.addmm(b, x, w)
         else:
@@ -119,7 +119,7 @@ def mlp(
     return x
 
 
-def _even(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _in_eights(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A layer with zeros up to multiples of eight: tensor cores read lines of that several times as fast."""
     inputs, outputs = -x.shape[-1] % 8, -w.shape[-1] % 8
     if inputs and w.dtype == torch.bfloat16:

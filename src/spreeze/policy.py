@@ -81,7 +81,9 @@ class Policy:
         self._half_range: Floats = (np.array(spec.action_high, np.float32) - self._low).astype(
             np.float32
         ) / np.float32(2)
+        self._high = np.array(spec.action_high, np.float32)
         self._middle: Floats = self._low + self._half_range
+        self._symmetric = not self._middle.any()
         self.records = form.head in ("gaussian", "categorical")
         """Whether it says how likely its actions were, in `log_prob`."""
         self.log_prob: Floats = np.zeros(0, np.float32)
@@ -181,7 +183,7 @@ class Policy:
         if self._drawn == len(self._block):
             shape = (NOISE_BLOCK, self._batch, self.spec.action_size)
             self._block = self._rng.standard_normal(shape, np.float32)
-            if self._spread is not None:
+            if self._spread is not None and not self.records:
                 self._block *= self._spread
             self._drawn = 0
         self._drawn += 1
@@ -211,7 +213,9 @@ class Policy:
         if self.form.head == "gaussian":
             action = np.clip(action, -1, 1)
         scaled: Floats = action * self._half_range  # not in place: an environment may keep it
-        scaled += self._middle
+        if not self._symmetric:
+            scaled += self._middle
+            np.clip(scaled, self._low, self._high, out=scaled)  # rounding may lead out of them
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
     def predict(

@@ -16,8 +16,8 @@ MEMORY = 1e6
 """Rows after which old ones begin to fade: later a slow drift is better than none."""
 SMALLEST_SPREAD = 1e-3
 OBSERVED = 1024
-"""Rows of a batch that are looked at: they were drawn at random, and to look at all of a large one
-costs a tenth of an update."""
+"""How many steps of a batch are looked at, evenly from all of it, and at most twice as many: to look at
+all of a large one costs a tenth of an update."""
 
 
 def fresh_statistics(obs_size: int) -> Tensor:
@@ -34,15 +34,20 @@ def _split(stats: Tensor) -> tuple[Tensor, ...]:
 def observe(stats: Tensor, batch: Batch) -> Tensor:
     """The statistics with one more batch in them."""
     count, mean, var, return_mean, return_var, largest = _split(stats)
-    rows = batch.obs.reshape(-1, len(mean))[:OBSERVED]
+    rows = _some(batch.obs.reshape(-1, len(mean)))
     total = count + len(rows)
     mean, var = _merge(mean, var, rows, len(rows) / total)
-    past = batch.past_return.reshape(-1, 1)[:OBSERVED]
+    past = _some(batch.past_return.reshape(-1, 1))
     if len(past):
         return_mean, return_var = _merge(return_mean, return_var, past, len(rows) / total)
         largest = torch.maximum(largest, past.abs().amax(0))
     count = total.clamp(max=MEMORY)
     return torch.cat([count, mean, var, return_mean, return_var, largest])
+
+
+def _some(rows: Tensor) -> Tensor:
+    """Enough of them for statistics."""
+    return rows[:: max(1, len(rows) // OBSERVED)]
 
 
 def _merge(mean: Tensor, var: Tensor, rows: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

@@ -76,11 +76,12 @@ def filled(made: Recipe) -> Any:
 
 
 def distances(state: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Of each vector from the right one, as a share of its length."""
-    return {
-        key: float((state[key] - vector).norm() / vector.norm().clamp(min=1e-30))
+    """Of each vector from the right one, as a share of its length; infinite if it is no number."""
+    shares = {
+        key: (state[key] - vector).norm() / vector.norm().clamp(min=1e-30)
         for key, vector in right.items()
     }
+    return {key: float(share.nan_to_num(nan=torch.inf)) for key, share in shares.items()}
 
 
 def settle(compilation: Compilation) -> None:
@@ -119,10 +120,14 @@ def test_many_compiled_updates_equal_the_plain_ones(
             torch._foreach_copy_(list(fast.state.values()), list(exact.state.values()))
     if precision == "float32":
         worst = [max(off.values()) for off in offs]
-        assert sum(off > ROUNDING for off in worst) <= KINKS, worst
+        assert sum(off > ROUNDING for off in worst) <= (KINKS if name == "ppo" else 0), worst
         assert max(worst) < KINK, worst
     else:
         assert max(offs[-1][key] for key in PARAMETERS if key in offs[-1]) < LESS_PRECISE, offs[-1]
+        for key in set(exact.state) - set(PARAMETERS):
+            torch.testing.assert_close(
+                fast.state[key], exact.state[key], rtol=LESS_PRECISE, atol=LESS_PRECISE
+            )
     assert "critic_loss" in fast.metrics()
 
 

@@ -289,6 +289,14 @@ class TestScaling:
         spread = max(float(rows[:, 0].std(correction=0)), float(rows[:, 0].abs().max()) / 5)
         torch.testing.assert_close(after.reward, torch.full((640,), 1 / spread))
 
+    def test_of_a_large_batch_all_parts_are_looked_at(self) -> None:
+        """Of segments, too: the steps of one are alike."""
+        segments = torch.arange(400.0)[:, None, None].expand(400, 16, 1)
+        stats = observe(fresh_statistics(1), self.batch(segments, segments[..., 0]))
+        mean, scale = policy_statistics(stats)
+        assert float(mean) == pytest.approx(199.5, rel=0.01)
+        assert float(1 / scale) == pytest.approx(400 / 12**0.5, rel=0.01)
+
     def test_what_never_changes_does_no_harm(self) -> None:
         flat = torch.ones(32, 2)
         stats = observe(fresh_statistics(2), self.batch(flat, torch.zeros(32)))

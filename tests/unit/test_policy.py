@@ -46,6 +46,43 @@ def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> No
     np.testing.assert_allclose(policy.act(obs, explore=True), noisy.numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (1e-8, 1.0), (0.05, 0.3), (-0.4, 0.4)])
+def test_the_boldest_actions_are_still_within_the_bounds(low: float, high: float) -> None:
+    space = gym.spaces.Box(low, high, (1,))
+    spec = EnvSpec(
+        id="x", obs_shape=(1,), action_shape=(1,), action_low=(low,), action_high=(high,)
+    )
+    for action in (-1.0, 1.0):
+        scaled = Policy(spec, PolicyForm(hidden=(4,))).scale(np.array([action], np.float32))
+        assert space.contains(scaled), scaled
+        assert scaled[0] == pytest.approx(high if action > 0 else low)
+
+
+def test_each_line_explores_as_strongly_as_it_is_told() -> None:
+    def deviations(scales: list[float] | None) -> np.ndarray:
+        policy = Policy(SPEC, PolicyForm(hidden=(4,)))
+        obs = np.zeros((3, 3), np.float32)
+        policy.seed(1)
+        policy.act(obs, explore=True)
+        policy.seed(1)
+        if scales is not None:
+            policy.spread(np.array(scales))
+        policy.vector[-1] = -1.0  # less than the widest, so that the tanh does not hide it
+        return np.arctanh(policy.act(obs, explore=True).astype(np.float64))[:, 0]
+
+    usual = deviations(None)
+    np.testing.assert_allclose(deviations([0, 1, 2]), usual * [0, 1, 2], rtol=1e-4)
+
+
+def test_the_likelihood_of_an_action_is_not_changed_by_the_spread_of_others() -> None:
+    policies = [Policy(SPEC, PolicyForm(hidden=(4,), head="gaussian")) for _ in range(2)]
+    policies[1].spread(np.full(2, 3.0))
+    for policy in policies:
+        policy.seed(1)
+        policy.act(np.zeros((2, 3), np.float32), explore=True)
+    np.testing.assert_array_equal(policies[0].log_prob, policies[1].log_prob)
+
+
 def test_log_probability_is_that_of_the_squashed_gaussian() -> None:
     head = torch.tensor([[0.3, -1.0, 0.2, 0.4]])
     noise = torch.tensor([[0.5, -2.0]])

@@ -289,6 +289,7 @@ def _time_of_a_step(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> float:
     """Microseconds of a step that nothing disturbs; under Gymnasium's checker, so a little too many."""
     num = env.num_envs if isinstance(env, VectorEnv) else 1
     env.reset(seed=0)
+    env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(TIMED_STEPS)]
     spent_s: list[float] = []
     for action in actions:

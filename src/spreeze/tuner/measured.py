@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from spreeze.config import config_with, knob, settled
 from spreeze.metrics import learning_speed
@@ -13,13 +14,12 @@ from spreeze.spec import EnvSpec
 from spreeze.tuner.devices import gpu_index, has_actor
 from spreeze.tuner.filler import Filler
 
-ENVS_BY_STEP_US = {300.0: 32, 1000.0: 16, math.inf: 8}
-"""Environments per sampler at most, by the time of one step: each takes memory, 1.2 MB in MuJoCo."""
-MOST_ENVS, FEWEST_ENVS = 256, 4
-"""Environments of all samplers together, and of each one at least. With more, each is stepped more rarely,
-so that what a new policy does shows later: 14 x 32 need a third longer than 14 x 8 or 14 x 16."""
-ACT_SHARE = 0.02
-"""What acting may add to the time of an env step, if that can be reached."""
+ENVS_BY_STEP_US = {200.0: 32, 1000.0: 16, math.inf: 8}
+"""Environments per sampler, by the time of one step: the faster it is, the more acting costs beside it,
+and one forward pass serves them all. But each takes memory, 1.2 MB in MuJoCo."""
+MOST_ENVS, FEWEST_ENVS = 128, 4
+"""Environments of all samplers together, if that leaves so many to each. With more, each is stepped more
+rarely, so that what a new policy does shows later: 14 x 32 need a third longer than 14 x 8."""
 CALLS = {"cpu": (0.015, 4), "gpu": (0.003, 64)}
 """How many seconds the learner computes between two publications, and the most updates in them."""
 COMPILED = {"cpu": (0.8, 1.0), "gpu": (0.33, 2.8)}
@@ -81,18 +81,14 @@ def environments(filler: Filler, spec: EnvSpec, measured: Measured | None) -> No
     """How many of them share a forward pass, the number of samplers being known."""
     if spec.step_us is None or filler.config.serial or spec.vector_envs is not None:
         return
-    share = max(MOST_ENVS // settled(filler.config.sampler.processes), FEWEST_ENVS)
+    room = max(MOST_ENVS // settled(filler.config.sampler.processes), FEWEST_ENVS)
     most = next(num for limit, num in ENVS_BY_STEP_US.items() if spec.step_us < limit)
-    most = min(most, 2 ** int(math.log2(share)))
-    if measured is None:
-        reason = f"{spec.step_us:.0f} us a step; one forward pass serves them all"
-        filler.fill("sampler.envs_per_process", most, reason)
-        return
-    shares = {num: us / num / spec.step_us for num, us in measured.act_us.items() if num <= most}
-    cheap = [num for num, share in shares.items() if share <= ACT_SHARE]
-    num = cheap[0] if cheap else min(shares, key=lambda num: shares[num])
-    reason = f"{spec.step_us:.0f} us a step, acting adds {100 * shares[num]:.0f} %"
-    filler.fill("sampler.envs_per_process", num, reason)
+    most = min(most, 2 ** int(math.log2(room)))
+    reason = f"{spec.step_us:.0f} us a step; one forward pass serves them all"
+    if measured is not None and most in measured.act_us:
+        share = measured.act_us[most] / most / spec.step_us
+        reason = f"{spec.step_us:.0f} us a step, acting adds {100 * share:.0f} %"
+    filler.fill("sampler.envs_per_process", most, reason)
 
 
 def from_measurements(filler: Filler, machine: Machine, measured: Measured) -> None:
@@ -118,7 +114,7 @@ def _one_or_two(filler: Filler, measured: Measured) -> Measured:
     """Learn on two devices if that is faster; returns what holds for the choice."""
     if not measured.split_hz:
         return measured
-    split = dataclasses.replace(measured, update_hz=measured.split_hz)
+    split = _on_two(measured)
     if len(filler.config.devices) > 1:  # as the user wants it
         return split
 
@@ -135,6 +131,11 @@ def _one_or_two(filler: Filler, measured: Measured) -> Measured:
         return measured
     filler.config = config_with(filler.config, {"device": f"cuda:0,{filler.second}"})
     return split
+
+
+def _on_two(measured: Measured) -> Measured:
+    """The same for two devices, if that was measured."""
+    return dataclasses.replace(measured, update_hz=measured.split_hz or measured.update_hz)
 
 
 def expected_hz(measured: Measured, on_gpu: bool) -> dict[int, float]:
@@ -156,9 +157,11 @@ def expected_hz(measured: Measured, on_gpu: bool) -> dict[int, float]:
     }
 
 
-def batches_worth_a_try(measured: Measured, on_gpu: bool) -> dict[int, float]:
-    """Batch sizes that the probe saw little behind the best one, and what is expected of them."""
-    hz = expected_hz(measured, on_gpu)
+def batches_worth_a_try(measured: Measured, devices: Sequence[str]) -> dict[int, float]:
+    """Batch sizes that the probe saw little behind the best one, and the updates/s expected of them."""
+    if len(devices) > 1:
+        measured = _on_two(measured)
+    hz = expected_hz(measured, on_gpu=devices[0] != "cpu")
     worth = {batch: learning_speed(rate, batch, 1.0) for batch, rate in hz.items()}
     least = NEARLY_BEST * max(worth.values())
     return {batch: rate for batch, rate in hz.items() if worth[batch] >= least}
