@@ -25,6 +25,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "learner.updates_per_publish": (1, 100_000),
     "learner.threads": (1, 1024),
     "evaluator.episodes": (1, 10_000),
+    "evaluator.processes": (1, 1024),
     "evaluator.every_s": (0, 1e6),
     "evaluator.share": (0.001, 1),
     "evaluator.average": (0, 1),

@@ -83,6 +83,8 @@ class EvaluatorConfig:
 
     episodes: int = 10
     """Whole episodes per evaluation."""
+    processes: int | Auto = "auto"
+    """Processes that play them side by side. Auto: more for slow environments, where cores are many."""
     every_s: float = 0.5
     """Least seconds between the starts of two evaluations."""
     share: float | Auto = "auto"

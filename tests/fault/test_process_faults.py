@@ -102,10 +102,10 @@ def test_what_an_environment_has_started_dies_with_a_killed_supervisor(tmp_path:
 
 
 def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
-    with training(tmp_path, "Pendulum-v1") as process:
+    with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "3") as process:
         pids = learning(tmp_path)
         family = {str(c.pid): c.pid for c in psutil.Process(process.pid).children(recursive=True)}
-        assert len(family) >= 4, "fork server and roles"
+        assert len(family) >= 6, "fork server, roles and the evaluator's helpers"
         process.kill()
         process.communicate()
         wait_for(lambda: all_gone(pids | family), 2.0)
@@ -153,6 +153,26 @@ def test_a_killed_role_is_started_again_and_training_goes_on(tmp_path: Path, rol
         process.communicate(timeout=15)
     assert read(tmp_path, "summary")["restarts"] == 2
     assert all_gone(pids)
+
+
+def test_an_evaluator_whose_helper_is_killed_is_started_again(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "2") as process:
+        pids = learning(tmp_path)
+        old = pids["evaluator-0"]
+        (helper,) = psutil.Process(old).children()
+        helper.kill()
+        new = wait_for(
+            lambda: (pid := read(tmp_path, "status")["pids"]["evaluator-0"]) != old and pid
+        )
+        lines = (tmp_path / "runs" / "r" / "metrics" / "evaluator-0.jsonl").read_text
+        before = len(lines().splitlines())
+        wait_for(lambda: len(lines().splitlines()) > before + 2)
+        helpers = {str(child.pid): child.pid for child in psutil.Process(new).children()}
+        assert len(helpers) == 1
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    assert read(tmp_path, "summary")["restarts"] == 1
+    assert all_gone(pids | helpers)
 
 
 def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:

@@ -107,6 +107,24 @@ def test_many_samplers_have_fewer_environments_each(cores: int, envs: int) -> No
     assert tuned(machine).sampler.envs_per_process == envs
 
 
+@pytest.mark.parametrize(
+    ("cores", "step_us", "processes"),
+    [(16, 60.0, 1), (16, 150.0, 2), (16, 500.0, 4), (2, 500.0, 1)],
+)
+def test_slow_evaluations_are_shared_out_where_cores_are_many(
+    cores: int, step_us: float, processes: int
+) -> None:
+    spec = dataclasses.replace(SPEC, step_us=step_us, max_episode_steps=1000)
+    machine = dataclasses.replace(DESKTOP, cores=cores)
+    config = default_config(env=SPEC.id, device="cpu")
+    made, _ = resolve(config, spec, machine, lambda _: ANSWER)
+    assert made.evaluator.processes == processes
+    left = cores - made.learner_cores - made.sampler.processes
+    assert left == (processes if cores > 4 else 0), "each has a core"
+    given = config_with(config, {"evaluator.processes": 3})
+    assert resolve(given, spec, machine)[0].evaluator.processes == 3
+
+
 def test_updates_between_publications_take_milliseconds() -> None:
     for rates in (LARGE_GPU, SMALL_GPU, {256: 40.0}):
         learner = tuned(DESKTOP, update_hz=rates).learner

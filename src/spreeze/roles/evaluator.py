@@ -9,23 +9,22 @@ Owns: its own environments with seeds of their own.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.checkpoint import save_best
 from spreeze.config import settled
-from spreeze.envs.stepping import make_stepper, play_episodes
 from spreeze.envs.targets import reference
 from spreeze.policy import Policy
 from spreeze.roles.base import Context
-from spreeze.spec import Floats
+from spreeze.roles.crew import Crew, HelperKilled
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
-MAX_ENVS = 10
 LOOK_EVERY_S = 0.05
 AVERAGE_GROWS = 100_000
 """Updates up to which the average covers less: at first every policy is far better than the ones before."""
@@ -33,17 +32,18 @@ AVERAGE_GROWS = 100_000
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
-    config = ctx.config
-    env = reference(ctx.job.env, ctx.spec)
-    stepper = make_stepper(env, min(config.evaluator.episodes, MAX_ENVS))
-    policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
+    config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
+    target = reference(ctx.job.env, ctx.spec)
+    num_processes = 1 if ctx.config.serial else settled(config.processes)
+    crew = Crew(target, ctx.spec, form, config.episodes, num_processes)
+    policy = Policy(ctx.spec, form)
     average = Average(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
     stamp, next_s = Stamp(), 0.0
 
-    def act(obs: Floats) -> NDArray[Any]:
+    def meanwhile() -> bool:
         average.look()
-        return policy.scale(policy.act(obs, explore=False))
+        return ctx.control.stopping
 
     try:
         while True:
@@ -56,19 +56,15 @@ def run(ctx: Context) -> Iterator[None]:
             stamp = average.stamp
             policy.vector[:] = average.vector
             began_s = ctx.now()
-            results = yield from play_episodes(
-                stepper,
-                ctx.spec,
-                act,
-                config.evaluator.episodes,
-                int(seeds.integers(2**31)),
-            )
+            results = yield from crew.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
             _report(ctx, policy, stamp, np.array(results))
             spent_s = ctx.now() - began_s
-            rest_s = spent_s / settled(config.evaluator.share)
-            next_s = began_s + max(config.evaluator.every_s, rest_s)
+            rest_s = spent_s / settled(config.share)
+            next_s = began_s + max(config.every_s, rest_s)
+    except HelperKilled:  # a part of this process: it goes, too, and is started anew as a whole
+        os.kill(os.getpid(), signal.SIGKILL)
     finally:
-        stepper.close()
+        crew.close()
 
 
 class Average:

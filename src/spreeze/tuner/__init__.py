@@ -27,6 +27,8 @@ SMALL_TASK = 8
 """Numbers in observation and action together, up to which a small network is enough."""
 FEW_CORES = 4
 LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 128
+EVALUATION_S, USUAL_EPISODE = 0.8, 1000
+"""How long an evaluation should take, and the steps of an episode if the environment does not say."""
 
 
 def resolve(
@@ -99,7 +101,8 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured |
     left = cores - (max(1, cores - 1) if given == "auto" else given)
     reason = "it keeps the GPU busy" if filler.on_gpu else f"{cores} cores, most for the samplers"
     filler.fill("learner.threads", 1 if filler.on_gpu else max(1, left), reason)
-    spare = filler.config.learner_cores + (1 if cores > FEW_CORES else 0)
+    evaluators = _evaluators(filler, spec, cores)
+    spare = filler.config.learner_cores + (evaluators if cores > FEW_CORES else 0)
     reason = f"{cores} cores, {spare} left to learner and evaluator"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
     environments(filler, spec, measured)
@@ -115,6 +118,17 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured |
         )
     share = 1.0 if cores > FEW_CORES else 0.1
     filler.fill("evaluator.share", share, f"{cores} cores")
+
+
+def _evaluators(filler: Filler, spec: EnvSpec, cores: int) -> int:
+    """How many processes play the episodes of an evaluation, so that its result is there soon."""
+    episodes = filler.config.evaluator.episodes
+    num, reason = 1, "few cores" if cores <= FEW_CORES else "one process for all of them"
+    if cores > FEW_CORES and spec.step_us and not spec.vector_envs and not filler.config.serial:
+        seconds = 1e-6 * spec.step_us * episodes * (spec.max_episode_steps or USUAL_EPISODE)
+        num = min(max(round(seconds / EVALUATION_S), 1), cores // 4, episodes)
+        reason = f"{episodes} episodes take up to {seconds:.1f} s on one core"
+    return min(int(filler.fill("evaluator.processes", num, reason)), episodes)
 
 
 def _rates(filler: Filler) -> None:
