@@ -16,6 +16,7 @@ from spreeze.config import config_with, default_config
 from spreeze.policy import Policy, PolicyForm
 from spreeze.replay import Replay, Stage, draw, gather
 from spreeze.roles import learner
+from spreeze.roles.swap import Swap
 from spreeze.roles.traffic import Intake, Outbox
 from spreeze.spec import PLACEMENTS, EnvSpec, Floats, Rows, as_matrix, transition_layout
 from spreeze.updater import Updater, out_of_memory
@@ -224,7 +225,7 @@ def started(ctx: Any) -> tuple[Replay, Updater, Any]:
     replay, state = learner._allocate(ctx, algorithm, CPU)
     replay.insert(numbered(0, 500))
     updater = Updater(algorithm, replay, state, 1000, (1e-3, 0.01))
-    return replay, updater, learner.Swap(ctx, updater, replay)
+    return replay, updater, Swap(ctx, updater, replay)
 
 
 def test_a_replay_that_does_not_fit_on_the_gpu_lies_in_host_memory(

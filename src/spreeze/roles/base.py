@@ -94,6 +94,10 @@ class Context:
         sequence = np.random.SeedSequence(self.config.seed, spawn_key=key)
         return [int(word) for word in sequence.generate_state(num)]
 
+    def note(self, what: str) -> None:
+        """A line in this role's log, with the seconds since the command."""
+        print(f"{self.now():8.2f} s  {what}", flush=True)
+
     def wait(self, seconds: float) -> None:
         """Idle on purpose, and count it as such."""
         before = self.now()

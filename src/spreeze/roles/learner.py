@@ -6,9 +6,7 @@ Owns: the replay and the training state.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,19 +15,15 @@ import torch
 from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.checkpoint import save_training
-from spreeze.compiling import (
-    Compilation,
-    disagreement,
-    loads_at_once,
-)
 from spreeze.config import settled
 from spreeze.exchange import way_between
 from spreeze.networks import plain_arithmetic
 from spreeze.pair import Pair
 from spreeze.policy import Policy
-from spreeze.recipe import Recipe, recipe_of, set_precision
+from spreeze.recipe import set_precision
 from spreeze.replay import Replay
 from spreeze.roles.base import Context, Pace
+from spreeze.roles.swap import Learning, Swap, free_memory
 from spreeze.roles.traffic import Intake, Outbox
 from spreeze.rundir import RunDir
 from spreeze.spec import PLACEMENTS
@@ -40,10 +34,6 @@ LOG_EVERY_S = 1.0
 WAIT_S = 0.001
 INTAKE_EVERY_S = 0.05
 """Beside a GPU new rows are taken this often: a pass over all lanes costs more than the rows in it."""
-Learning = Updater | Pair
-"""On one device or on two."""
-SMALLEST_BATCH = 256
-"""Out of GPU memory, batches are halved down to this."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -51,7 +41,7 @@ def run(ctx: Context) -> Iterator[None]:
     config, words = ctx.config, ctx.words
     intake = Intake(ctx.experience.readers(as_words=True))
     replay, updater = _build(ctx)
-    _note(ctx, f"replay and networks are in place, device {config.device}")
+    ctx.note(f"replay and networks are in place, device {config.device}")
     swap = Swap(ctx, updater, replay)
     policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
     outbox = Outbox(ctx, policy, replay.device)
@@ -83,7 +73,7 @@ def run(ctx: Context) -> Iterator[None]:
             )
             if warm and updates < most * max(ctx.control.env_steps - warmup_steps, 0):
                 if words["first_update_s"] == 0:
-                    _note(ctx, f"{replay.num_rows:,} rows are there: learning begins")
+                    ctx.note(f"{replay.num_rows:,} rows are there: learning begins")
                     words["first_update_s"] = ctx.now()
                 swap.run()
                 updates += chunk
@@ -109,14 +99,9 @@ def run(ctx: Context) -> Iterator[None]:
         _save(ctx, updater, policy, updates)
 
 
-def _note(ctx: Context, what: str) -> None:
-    """A line in the log, with the seconds since the command."""
-    print(f"{ctx.now():8.2f} s  {what}", flush=True)
-
-
 def _build(ctx: Context) -> tuple[Replay, Learning]:
     """Replay and networks on the training devices, fresh or from a checkpoint."""
-    _note(ctx, "the process is up")
+    ctx.note("the process is up")
     config = ctx.config
     learner, hyper = config.learner, config.hyper
     torch.set_num_threads(settled(learner.threads))
@@ -162,139 +147,8 @@ def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple
             ctx.words["replay_placement"] = PLACEMENTS.index(placement)
             return replay, state
         ctx.words["out_of_memory"] += 1
-        _free_memory(device)
+        free_memory(device)
     raise AssertionError
-
-
-def _free_memory(device: torch.device) -> None:
-    """Give back what nobody uses any more."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-class Swap:
-    """Runs the update in the form that fits: compiled when that is ready, with the batch size that is
-    asked for, and with less memory where there is not enough."""
-
-    def __init__(self, ctx: Context, updater: Learning, replay: Replay) -> None:
-        """Take what is compiled already; anything else waits for the first update."""
-        self._ctx = ctx
-        self._updater = updater
-        self._replay = replay
-        self._running: dict[int, list[Compilation]] = {}
-        """By batch size: a compilation for each part."""
-        self._verdicts: dict[int, int] = {}
-        """By batch size: the word `compiled`, once that is settled."""
-        # One process that takes turns must not change its arithmetic at a random moment.
-        self._wanted = ctx.config.learner.compile and not ctx.config.serial
-        size = settled(ctx.config.learner.batch_size)
-        self._largest = 1 << 62
-        """Batch size that is known to fit."""
-        paths = [recipe.path() for recipe in self._recipes(size)] if self._wanted else []
-        if paths and all(path.exists() for path in paths):
-            if not all(map(loads_at_once, paths)):
-                # The plain form first: its preparation is slow beside a thread that loads.
-                with _shortage_allowed():
-                    updater.prepare()
-            self._compilations(size)
-
-    def run(self) -> None:
-        """One chunk of updates; out of GPU memory, what needs less of it."""
-        while True:
-            try:
-                self.poll()
-                self._updater.run()
-                return
-            except RuntimeError as error:
-                if not out_of_memory(error):
-                    raise
-                failure = error.with_traceback(None)  # which would keep tensors
-            if not self._need_less():
-                raise failure
-
-    def poll(self) -> None:
-        """Look at the batch size that is asked for, and at what has been compiled."""
-        updater, words, verdicts = self._updater, self._ctx.words, self._verdicts
-        size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
-        if self._wanted and size not in verdicts:
-            compilations = self._compilations(size)
-            if all([compilation.poll() for compilation in compilations]):
-                verdicts[size] = self._judge(size, compilations)
-            elif updater.batch_size in verdicts and updater.batch_size <= self._largest:
-                size = updater.batch_size  # it stays until the new one is compiled, too
-        updater.batch_size = words["batch_size"] = size
-        words["compiled"] = verdicts.get(size, 0)
-
-    def close(self) -> None:
-        """End what is still being compiled, and what works on another device."""
-        for compilations in self._running.values():
-            for compilation in compilations:
-                compilation.close()
-        self._updater.pause()
-
-    def _judge(self, size: int, compilations: list[Compilation]) -> int:
-        """Take what is compiled into use if it is right; returns the word `compiled`."""
-        self._updater.batch_size = size
-        self._updater.pause()
-        verdict = 1
-        for part, compilation in zip(self._updater.parts, compilations, strict=True):
-            step, problem = compilation.step, compilation.problem
-            if step is not None:
-                wrong = disagreement(compilation.recipe, part, step)
-                if wrong is None:
-                    part.use(size, step)
-                    _note(self._ctx, f"compiled updates of batch {size} are loaded and right")
-                    continue
-                problem = f"the compiled update differs from the plain one: {wrong}"
-            print(problem)
-            verdict = 2 if "C++" in (problem or "") else 3
-        return verdict
-
-    def _recipes(self, size: int) -> list[Recipe]:
-        """What each part of the update depends on."""
-        config, spec, staged = self._ctx.config, self._ctx.spec, self._replay.staged
-        return [recipe_of(config, spec, size, staged, x.part) for x in self._updater.parts]
-
-    def _compilations(self, size: int) -> list[Compilation]:
-        if size not in self._running:
-            log = self._ctx.run.log("compiler")
-            self._running[size] = [Compilation(recipe, log) for recipe in self._recipes(size)]
-        return self._running[size]
-
-    def _need_less(self) -> bool:
-        """The replay leaves the GPU, or else batches are halved; False if there is no way left."""
-        replay, updater, words = self._replay, self._updater, self._ctx.words
-        updater.forget()
-        _free_memory(replay.device)
-        if replay.placement == "gpu" and _left_gpu(replay):
-            words["replay_placement"] = PLACEMENTS.index(replay.placement)
-            print("out of GPU memory: the replay is in page-locked host memory from now on")
-        elif updater.batch_size > SMALLEST_BATCH:
-            self._largest = max(updater.batch_size // 2, SMALLEST_BATCH)
-            print(f"out of GPU memory: a batch has {self._largest} transitions from now on")
-        else:
-            return False
-        words["out_of_memory"] += 1
-        _free_memory(replay.device)
-        return True
-
-
-def _left_gpu(replay: Replay) -> bool:
-    """Move the rows to host memory, if it has room for them."""
-    with _shortage_allowed():
-        replay.leave_gpu()
-    return replay.placement != "gpu"
-
-
-@contextmanager
-def _shortage_allowed() -> Iterator[None]:
-    """Go on when memory is short; whoever needs it finds out."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not out_of_memory(error):
-            raise
 
 
 def _log(ctx: Context, updater: Learning, intake_share: float) -> None:

@@ -1,0 +1,154 @@
+"""Which form of the update runs: swapped for a compiled one, another batch size or less memory, in mid-run."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from spreeze.compiling import Compilation, disagreement, loads_at_once
+from spreeze.config import settled
+from spreeze.pair import Pair
+from spreeze.recipe import Recipe, recipe_of
+from spreeze.replay import Replay
+from spreeze.roles.base import Context
+from spreeze.spec import PLACEMENTS
+from spreeze.updater import Updater, out_of_memory
+
+Learning = Updater | Pair
+"""On one device or on two."""
+SMALLEST_BATCH = 256
+"""Out of GPU memory, batches are halved down to this."""
+
+
+class Swap:
+    """Runs the update in the form that fits: compiled when that is ready, with the batch size that is
+    asked for, and with less memory where there is not enough."""
+
+    def __init__(self, ctx: Context, updater: Learning, replay: Replay) -> None:
+        """Take what is compiled already; anything else waits for the first update."""
+        self._ctx = ctx
+        self._updater = updater
+        self._replay = replay
+        self._running: dict[int, list[Compilation]] = {}
+        """By batch size: a compilation for each part."""
+        self._verdicts: dict[int, int] = {}
+        """By batch size: the word `compiled`, once that is settled."""
+        # One process that takes turns must not change its arithmetic at a random moment.
+        self._wanted = ctx.config.learner.compile and not ctx.config.serial
+        size = settled(ctx.config.learner.batch_size)
+        self._largest = 1 << 62
+        """Batch size that is known to fit."""
+        paths = [recipe.path() for recipe in self._recipes(size)] if self._wanted else []
+        if paths and all(path.exists() for path in paths):
+            if not all(map(loads_at_once, paths)):
+                # The plain form first: its preparation is slow beside a thread that loads.
+                with _shortage_allowed():
+                    updater.prepare()
+            self._compilations(size)
+
+    def run(self) -> None:
+        """One chunk of updates; out of GPU memory, what needs less of it."""
+        while True:
+            try:
+                self.poll()
+                self._updater.run()
+                return
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                failure = error.with_traceback(None)  # which would keep tensors
+            if not self._need_less():
+                raise failure
+
+    def poll(self) -> None:
+        """Look at the batch size that is asked for, and at what has been compiled."""
+        updater, words, verdicts = self._updater, self._ctx.words, self._verdicts
+        size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
+        if self._wanted and size not in verdicts:
+            compilations = self._compilations(size)
+            if all([compilation.poll() for compilation in compilations]):
+                verdicts[size] = self._judge(size, compilations)
+            elif updater.batch_size in verdicts and updater.batch_size <= self._largest:
+                size = updater.batch_size  # it stays until the new one is compiled, too
+        updater.batch_size = words["batch_size"] = size
+        words["compiled"] = verdicts.get(size, 0)
+
+    def close(self) -> None:
+        """End what is still being compiled, and what works on another device."""
+        for compilations in self._running.values():
+            for compilation in compilations:
+                compilation.close()
+        self._updater.pause()
+
+    def _judge(self, size: int, compilations: list[Compilation]) -> int:
+        """Take what is compiled into use if it is right; returns the word `compiled`."""
+        self._updater.batch_size = size
+        self._updater.pause()
+        verdict = 1
+        for part, compilation in zip(self._updater.parts, compilations, strict=True):
+            step, problem = compilation.step, compilation.problem
+            if step is not None:
+                wrong = disagreement(compilation.recipe, part, step)
+                if wrong is None:
+                    part.use(size, step)
+                    self._ctx.note(f"compiled updates of batch {size} are loaded and right")
+                    continue
+                problem = f"the compiled update differs from the plain one: {wrong}"
+            print(problem)
+            verdict = 2 if "C++" in (problem or "") else 3
+        return verdict
+
+    def _recipes(self, size: int) -> list[Recipe]:
+        """What each part of the update depends on."""
+        config, spec, staged = self._ctx.config, self._ctx.spec, self._replay.staged
+        return [recipe_of(config, spec, size, staged, x.part) for x in self._updater.parts]
+
+    def _compilations(self, size: int) -> list[Compilation]:
+        if size not in self._running:
+            log = self._ctx.run.log("compiler")
+            self._running[size] = [Compilation(recipe, log) for recipe in self._recipes(size)]
+        return self._running[size]
+
+    def _need_less(self) -> bool:
+        """The replay leaves the GPU, or else batches are halved; False if there is no way left."""
+        replay, updater, words = self._replay, self._updater, self._ctx.words
+        updater.forget()
+        free_memory(replay.device)
+        if replay.placement == "gpu" and _left_gpu(replay):
+            words["replay_placement"] = PLACEMENTS.index(replay.placement)
+            print("out of GPU memory: the replay is in page-locked host memory from now on")
+        elif updater.batch_size > SMALLEST_BATCH:
+            self._largest = max(updater.batch_size // 2, SMALLEST_BATCH)
+            print(f"out of GPU memory: a batch has {self._largest} transitions from now on")
+        else:
+            return False
+        words["out_of_memory"] += 1
+        free_memory(replay.device)
+        return True
+
+
+def _left_gpu(replay: Replay) -> bool:
+    """Move the rows to host memory, if it has room for them."""
+    with _shortage_allowed():
+        replay.leave_gpu()
+    return replay.placement != "gpu"
+
+
+@contextmanager
+def _shortage_allowed() -> Iterator[None]:
+    """Go on when memory is short; whoever needs it finds out."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+
+
+def free_memory(device: torch.device) -> None:
+    """Give back what nobody uses any more."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
