@@ -6,13 +6,10 @@ import contextlib
 import dataclasses
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from spreeze.backends.local import (
@@ -32,6 +29,7 @@ from spreeze.controller import Controller
 from spreeze.envs.pool import Pool
 from spreeze.envs.targets import EnvTarget, portable
 from spreeze.errors import UsageError
+from spreeze.interrupts import Interrupts
 from spreeze.metrics import Recorder, TensorBoard
 from spreeze.placement import look_around, supports_wires
 from spreeze.plan import Plan, RunFailed, create_run, describe_env, make_plan
@@ -95,36 +93,6 @@ def launch(
     finally:
         if processes is not None:
             processes.close()
-
-
-class Interrupts:
-    """Ctrl-C, SIGTERM, SIGHUP: the first asks for a clean stop, a second Ctrl-C ends the run at once."""
-
-    def __init__(self, serial: bool) -> None:
-        """Nothing was asked yet."""
-        self.serial = serial
-        self.signal: int | None = None
-        self.urgent = False
-
-    def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal. Raises nothing: an exception could come in the middle of anything."""
-        self.urgent |= self.signal is not None and number == signal.SIGINT
-        self.signal = self.signal or number
-        if self.urgent and self.serial:
-            raise KeyboardInterrupt  # the one process may be stuck inside the environment
-
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Handle signals inside the block; only a main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {n: signal.signal(n, self) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 class Supervisor:
