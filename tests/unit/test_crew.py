@@ -104,11 +104,11 @@ def test_a_helper_that_is_killed_is_said(trial: Any) -> None:
 class Sleeper(fakes.CountEnv):
     """Sleeps where it is not at home."""
 
-    home = os.getpid()
+    home, sleep_s = os.getpid(), 0.1
 
     def step(self, action: Any) -> Any:
         if os.getpid() != self.home:
-            time.sleep(0.1)
+            time.sleep(self.sleep_s)
         return super().step(action)
 
 
@@ -122,6 +122,15 @@ def test_waiting_for_a_helper_does_not_look_alive(trial: Any) -> None:
         return len(looks) > 20
 
     made.play()
-    assert made.yields == 5, "steps of its own episode"
+    assert made.yields == 5 + 1, "steps of its own episode, and the answer"
     made.play(meanwhile=meanwhile)
-    assert made.yields > 10
+    assert made.yields > 20
+
+
+def test_a_helper_that_plays_on_does_look_alive(
+    trial: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.roles.crew.SIGN_OF_LIFE_S", 0.15)
+    made = trial(Sleeper, num_episodes=2, num_processes=2)
+    made.play()
+    assert made.yields > 5 + 1, "it was heard of on the way, too"

@@ -8,6 +8,7 @@ played does not depend on how many processes there are.
 from __future__ import annotations
 
 import os
+import time
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -24,7 +25,7 @@ from spreeze.policy import Policy, PolicyForm
 from spreeze.spec import EnvSpec, Floats
 
 MAX_ENVS = 10
-POLL_S = 0.005
+POLL_S, SIGN_OF_LIFE_S = 0.005, 1.0
 
 Results = list[tuple[float, int]]
 """Return and length of each episode."""
@@ -73,8 +74,8 @@ class Crew:
     ) -> Generator[None, None, Results]:
         """Play all episodes with the policy of this vector, yielding after each step.
 
-        `meanwhile` is called all the time; it says whether to yield while only helpers are playing, for
-        one that is stuck should not look alive.
+        While only helpers are playing it yields when one is heard, as one that is stuck should not look
+        alive, or when `meanwhile`, which is called all the time, says so.
         """
         policy, first = self._policy, self._firsts
         for line, start in zip(self._lines, first[1:], strict=True):
@@ -93,10 +94,13 @@ class Crew:
             meanwhile()
             yield
         for line in self._lines:
-            while not line.poll(POLL_S):
-                if meanwhile():
+            answer: Results | None = None
+            while answer is None:
+                heard = line.poll(POLL_S)
+                if meanwhile() or heard:
                     yield
-            results += self._answer(line)
+                answer = self._answer(line) if heard else None
+            results += answer
         return results
 
     def close(self) -> None:
@@ -108,9 +112,10 @@ class Crew:
             line.close()
         self._stepper.close()
 
-    def _answer(self, line: Connection) -> Results:
+    def _answer(self, line: Connection) -> Results | None:
+        """What a helper says: its results, or just that it is still playing."""
         try:
-            answer: Results | str = line.recv()
+            answer: Results | str | None = line.recv()
         except (EOFError, ConnectionError):
             raise HelperKilled("a process that plays evaluation episodes was killed") from None
         if isinstance(answer, str):
@@ -134,9 +139,13 @@ def _help(
         while True:
             policy.vector[:], seed = line.recv()
             player = play_episodes(stepper, spec, _acting(policy), share, seed)
+            said_s = time.monotonic()
             try:
                 while True:
                     next(player)
+                    if time.monotonic() - said_s > SIGN_OF_LIFE_S:
+                        line.send(None)
+                        said_s = time.monotonic()
             except StopIteration as end:
                 line.send(end.value)
     except BaseException:  # an environment may even call sys.exit
