@@ -181,13 +181,19 @@ def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path: Path) -> No
         last = tmp_path / "runs" / "r" / "checkpoints" / "last"
         wait_for(last.exists)
         saved = int(last.resolve().name)
+        time.sleep(0.8)  # so that there is something to lose
         os.kill(pids["learner-0"], signal.SIGKILL)
         wait_for(lambda: read(tmp_path, "status")["pids"]["learner-0"] != pids["learner-0"])
         wait_for(lambda: read(tmp_path, "status")["progress"]["updates"] > saved + 200)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=15)
-    assert read(tmp_path, "summary")["restarts"] == 1
+    summary = read(tmp_path, "summary")
+    assert summary["restarts"] == 1
     assert int(last.resolve().name) > saved
+    frames_hz = summary["update_hz"] * summary["batch_size"]
+    assert summary["update_frame_hz"] == pytest.approx(frames_hz, rel=0.01), (
+        "what was lost with the learner counts on neither side"
+    )
 
 
 def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(

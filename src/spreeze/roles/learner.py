@@ -56,6 +56,8 @@ def run(ctx: Context) -> Iterator[None]:
     # The samplers act with the very first networks rather than wait for updated ones.
     outbox.send(updater.policy, updates)
     outbox.flush()
+    # Of a learner that was killed, the updates since its last checkpoint are lost.
+    words["rows_learned"] -= max(int(words["updates"]) - updates, 0) * int(words["batch_size"])
     words["updates"] = updates
     try:
         while True:
