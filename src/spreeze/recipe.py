@@ -45,8 +45,8 @@ class Recipe:
 
     def path(self) -> Path:
         """Where the compiled form lies, or will."""
-        facts = dataclasses.asdict(self)
-        facts["hyper"] = without_data(self.hyper)
+        facts, own_file = dataclasses.asdict(self), algorithm_file(self.algo)
+        facts["hyper"] = without_data(self.hyper, own=own_file is not None)
         facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
         facts["machine"] = (
             torch.cuda.get_device_name(self.device)
@@ -54,7 +54,7 @@ class Recipe:
             else cpu_name()
         )
         facts["torch"] = torch.__version__
-        facts["source"] = _source(algorithm_file(self.algo))
+        facts["source"] = _source(own_file)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
         return cache_folder() / "compiled" / f"{digest}{suffix}"

@@ -191,6 +191,14 @@ def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
     assert faster.path() == made.path(), "rates are given as data"
 
 
+def test_of_an_algorithm_of_ones_own_only_rates_are_known_to_be_data() -> None:
+    """It may compute with any knob, whatever that means in ours."""
+    example = Path(__file__).parents[2] / "examples" / "custom_algorithm.py"
+    made = dataclasses.replace(recipe(), algo=f"{example}:ENTRY")
+    assert dataclasses.replace(made, hyper=made.hyper | {"gamma": 0.5}).path() != made.path()
+    assert dataclasses.replace(made, hyper=made.hyper | {"lr": 0.5}).path() == made.path()
+
+
 def test_no_compiler_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "compiler", lambda: None)
     compilation = Compilation(recipe(batch_size=65), tmp_path / "log")

@@ -27,13 +27,16 @@ Auto = Literal["auto"]
 Metrics = dict[str, "Tensor"]
 
 
-AS_DATA = ("lr", "tau", "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
-"""Knobs that do not change what an update computes, nor how fast: it gets them as data, or only samplers do."""
+RATES = ("lr", "tau")
+AS_DATA = (*RATES, "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
+"""Knobs that do not change what an update computes, nor how fast: it gets them as data, or only samplers do.
+Of a user's own algorithm that is known of the rates alone."""
 
 
-def without_data(knobs: dict[str, Any]) -> dict[str, Any]:
-    """The knobs of an algorithm that decide what its update computes."""
-    return {name: value for name, value in knobs.items() if name not in AS_DATA}
+def without_data(knobs: dict[str, Any], own: bool = False) -> dict[str, Any]:
+    """The knobs of an algorithm, a user's own or one of the registry, that decide what its update computes."""
+    names = RATES if own else AS_DATA
+    return {name: value for name, value in knobs.items() if name not in names}
 
 
 @dataclass(frozen=True, kw_only=True)
