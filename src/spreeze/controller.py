@@ -31,7 +31,7 @@ HOMESICK_S, HOMESICK_MOST_S = 30.0, 300.0
 """How long until the first settings are tried again, at first and at most."""
 AS_EXPECTED, EARLY_UPDATES = 0.8, 50_000
 """Share of the expected updates from which on a batch size is what it was chosen for, and how many updates
-there may be when another one is tried. Of two trials at 190,000 and 460,000 both did harm."""
+there may be when another one is tried. With HalfCheetah-v5, two trials at 190,000 and 460,000 did harm."""
 PATIENCE_S = 90.0
 """How long a batch size may take to be compiled."""
 YOUNGEST_S = 2.0

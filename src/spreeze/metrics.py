@@ -14,7 +14,8 @@ from typing import Any
 
 BATCH_WORTH, SAMPLING_WORTH = 0.5, 0.25
 LARGE_BATCH, LARGE_BATCH_WORTH = 2048, 0.3
-"""To which power of batch size and env steps learning goes on: they fit a hundred runs, docs/tuning.md."""
+"""To which power of batch size and env steps learning goes on; docs/tuning.md has the runs, and how little
+those on a GPU tell."""
 
 
 def finite(value: Any) -> Any:

@@ -77,11 +77,9 @@ class Policy:
             start += size
         num_layers = len(form.sizes(spec)) - 1
         self.layers = [(self._parts[f"w{i}"], self._parts[f"b{i}"]) for i in range(num_layers)]
-        self._low = np.array(spec.action_low, np.float32)
-        self._half_range: Floats = (np.array(spec.action_high, np.float32) - self._low).astype(
-            np.float32
-        ) / np.float32(2)
-        self._high = np.array(spec.action_high, np.float32)
+        self._low = _within(spec.action_low, 1)
+        self._high = _within(spec.action_high, -1)
+        self._half_range: Floats = (self._high - self._low) / np.float32(2)
         self._middle: Floats = self._low + self._half_range
         self._symmetric = not self._middle.any()
         self.records = form.head in ("gaussian", "categorical")
@@ -246,6 +244,14 @@ class Policy:
     def describe(self) -> dict[str, Any]:
         """All else that is stored: `load_policy` reads it."""
         return {"spec": self.spec.to_json(), **asdict(self.form)}
+
+
+def _within(bounds: tuple[float, ...], inwards: int) -> Floats:
+    """Bounds of actions in single precision: rounded, they must not lie outside."""
+    exact, rounded = np.array(bounds, np.float64), np.array(bounds, np.float32)
+    outside = (exact - rounded) * inwards > 0
+    within: Floats = np.where(outside, np.nextafter(rounded, np.float32(inwards * np.inf)), rounded)
+    return within
 
 
 def _normalise(x: Floats) -> None:

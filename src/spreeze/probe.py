@@ -57,7 +57,7 @@ class Question:
     def path(self) -> Path:
         """Where the answer lies, or will."""
         facts = dataclasses.asdict(self)
-        facts["hyper"] = without_data(self.hyper)
+        facts["hyper"] = without_data(self.hyper, own=":" in self.algo)
         facts["spec"] = {k: self.spec[k] for k in ("id", "obs_shape", "action_shape")}
         facts["cpu"] = cpu_name()
         facts["versions"] = [version(name) for name in ("spreeze", "torch", "numpy", "gymnasium")]

@@ -259,9 +259,12 @@ class Progress:
         use: dict[str, float] = {}
         for name, pid in self.pids.items():
             with contextlib.suppress(psutil.Error):
-                process = self._processes.setdefault(pid, psutil.Process(pid))
-                role = name.split("-")[0]
-                use[role] = use.get(role, 0.0) + process.cpu_percent()
+                role, processes = name.split("-")[0], [psutil.Process(pid)]
+                if role == "evaluator":
+                    processes += processes[0].children()  # its helpers
+                for process in processes:
+                    known = self._processes.setdefault(process.pid, process)
+                    use[role] = use.get(role, 0.0) + known.cpu_percent()
         self.snapshot.cpu_percent = use
         self.snapshot.gpu_percent = self._gpu.percent()
 

@@ -118,7 +118,7 @@ def _source(more: Path | None) -> str:
     """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
     here = Path(__file__).parent
     names = (
-        *("updates", "halves", "replay", "networks", "scaling"),
+        *("recipe", "updater", "updates", "halves", "replay", "networks", "scaling"),
         *("fused", "kernels", "recording", "launches", "spec", "compiling"),
     )
     files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]

@@ -176,7 +176,8 @@ def test_an_evaluator_whose_helper_is_killed_is_started_again(tmp_path: Path) ->
 
 
 def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
-    with training(tmp_path, "Pendulum-v1", "--checkpoint.every-s", "1") as process:
+    knobs = ("--checkpoint.every-s", "1", "--learner.batch-size", "128")
+    with training(tmp_path, "Pendulum-v1", *knobs) as process:
         pids = learning(tmp_path)
         last = tmp_path / "runs" / "r" / "checkpoints" / "last"
         wait_for(last.exists)

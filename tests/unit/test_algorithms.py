@@ -296,6 +296,9 @@ class TestScaling:
         mean, scale = policy_statistics(stats)
         assert float(mean) == pytest.approx(199.5, rel=0.01)
         assert float(1 / scale) == pytest.approx(400 / 12**0.5, rel=0.01)
+        steps = torch.arange(16.0)[None, :, None].expand(1024, 16, 1)
+        stats = observe(fresh_statistics(1), self.batch(steps, steps[..., 0]))
+        assert float(policy_statistics(stats)[0]) == pytest.approx(7.5, rel=0.01)
 
     def test_what_never_changes_does_no_harm(self) -> None:
         flat = torch.ones(32, 2)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from spreeze.config import config_with, default_config
-from spreeze.roles.evaluator import Average
+from spreeze.roles.evaluator import Average, _num_processes
 from spreeze.wires.arena import Arena
 from spreeze.wires.weights import Weights, weights_blocks
 
@@ -105,3 +107,19 @@ def test_it_looks_now_and_then_and_not_at_each_step(stage: Any) -> None:
     made.seconds += 0.06
     made.average.look()
     assert made.average.stamp.version == 2
+
+
+def test_where_the_users_code_has_threads_nobody_helps() -> None:
+    """They would be missing in a forked helper, which might wait for them for ever."""
+    config = config_with(default_config(env="x"), {"evaluator.processes": 3})
+    notes: list[str] = []
+    ctx: Any = SimpleNamespace(config=config, note=notes.append)
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        assert _num_processes(ctx) == 1
+    finally:
+        over.set()
+        thread.join()
+    assert "threads" in notes[0]

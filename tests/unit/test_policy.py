@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -46,9 +47,13 @@ def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> No
     np.testing.assert_allclose(policy.act(obs, explore=True), noisy.numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (1e-8, 1.0), (0.05, 0.3), (-0.4, 0.4)])
-def test_the_boldest_actions_are_still_within_the_bounds(low: float, high: float) -> None:
-    space = gym.spaces.Box(low, high, (1,))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (1e-8, 1.0), (0.05, 0.3), (-0.3, 0.3)])
+def test_the_boldest_actions_are_still_within_the_bounds(
+    low: float, high: float, dtype: Any
+) -> None:
+    space = gym.spaces.Box(low, high, (1,), dtype)
+    low, high = float(space.low[0]), float(space.high[0])
     spec = EnvSpec(
         id="x", obs_shape=(1,), action_shape=(1,), action_low=(low,), action_high=(high,)
     )

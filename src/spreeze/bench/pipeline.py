@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
+
 from spreeze.backends.local import Processes
 from spreeze.bench.learner import compiled
 from spreeze.config import Config, config_with, settled
@@ -67,6 +69,9 @@ class Turns:
         for _ in range(NUM_TURNS):
             for what, roles in STOPPED.items():
                 stopped = [pid for name, pid in self._pids.items() if name.startswith(roles)]
+                stopped += [
+                    child.pid for pid in stopped for child in psutil.Process(pid).children()
+                ]
                 for pid in stopped:
                     os.kill(pid, signal.SIGSTOP)
                 try:

@@ -2,7 +2,7 @@
 
 Ten episodes of a slow environment take seconds, which are seconds until a policy is known to be good.
 This process plays a share of them, helpers that it has forked play the rest. Which episodes are
-played does not depend on how many processes there are.
+played does not depend on how many processes there are; rounding does, by how many act at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from spreeze.policy import Policy, PolicyForm
 from spreeze.spec import EnvSpec, Floats
 
 MAX_ENVS = 10
-POLL_S, SIGN_OF_LIFE_S = 0.005, 1.0
+POLL_S, LOOK_EVERY_S, SIGN_OF_LIFE_S = 0.005, 0.05, 1.0
+PATIENCE_S = 2.0
+"""How long helpers may take to close their environments."""
+REPORT_LENGTH = 60_000
 
 Results = list[tuple[float, int]]
 """Return and length of each episode."""
@@ -51,22 +54,13 @@ class Crew:
         num_processes: int = 1,
     ) -> None:
         """Fork the helpers, and make environments for the share of this process."""
+        num_processes = min(num_processes, num_episodes)
         each, more = divmod(num_episodes, num_processes)
-        shares = [each + (i < more) for i in range(num_processes) if each + (i < more) > 0]
-        self._firsts = list(accumulate(shares, initial=0))[:-1]
+        shares = [each + (i < more) for i in range(num_processes)]
+        self._share, *rest = shares
         self._policy = Policy(spec, form)
-        self._share = shares[0]
-        context = get_context("fork")
-        self._lines: list[Connection] = []
-        self._helpers = []
-        for share in shares[1:]:
-            line, other = context.Pipe()
-            arguments = (os.getpid(), other, target, spec, form, share)
-            helper = context.Process(target=_help, args=arguments, daemon=True)
-            helper.start()
-            other.close()
-            self._lines.append(line)
-            self._helpers.append(helper)
+        self._helpers = [_Helper(target, spec, form, share) for share in rest]
+        self._firsts = list(accumulate(rest, initial=self._share))[:-1]
         self._stepper = make_stepper(target, min(self._share, MAX_ENVS))
 
     def play(
@@ -77,13 +71,13 @@ class Crew:
         While only helpers are playing it yields when one is heard, as one that is stuck should not look
         alive, or when `meanwhile`, which is called all the time, says so.
         """
-        policy, first = self._policy, self._firsts
-        for line, start in zip(self._lines, first[1:], strict=True):
-            with suppress(ConnectionError):  # of one that is gone, its last words are read below
-                line.send((vector, seed + start))
-        policy.vector[:] = vector
+        for helper, first in zip(self._helpers, self._firsts, strict=True):
+            if not helper.ready:  # it makes its environments: it would not read a long message
+                yield from helper.hear(meanwhile)
+            helper.tell((vector, seed + first))
+        self._policy.vector[:] = vector
         player = play_episodes(
-            self._stepper, policy.spec, _acting(policy), self._share, seed + first[0]
+            self._stepper, self._policy.spec, _acting(self._policy), self._share, seed
         )
         while True:
             try:
@@ -93,34 +87,63 @@ class Crew:
                 break
             meanwhile()
             yield
-        for line in self._lines:
-            answer: Results | None = None
+        for helper in self._helpers:
+            answer = None
             while answer is None:
-                heard = line.poll(POLL_S)
-                if meanwhile() or heard:
-                    yield
-                answer = self._answer(line) if heard else None
+                answer = yield from helper.hear(meanwhile)
             results += answer
         return results
 
     def close(self) -> None:
         """End the helpers and close the environments."""
-        for line, helper in zip(self._lines, self._helpers, strict=True):
-            helper.kill()
-            helper.join()
+        for helper in self._helpers:
+            helper.tell(None)
+        for helper in self._helpers:
             helper.close()
-            line.close()
         self._stepper.close()
 
-    def _answer(self, line: Connection) -> Results | None:
-        """What a helper says: its results, or just that it is still playing."""
+
+class _Helper:
+    """Another process that plays a share of the episodes, as this one sees it."""
+
+    def __init__(self, target: EnvTarget, spec: EnvSpec, form: PolicyForm, share: int) -> None:
+        context = get_context("fork")
+        self._line, other = context.Pipe()
+        arguments = (os.getpid(), other, target, spec, form, share)
+        # Not a daemon: those may not have children, and an environment may want some.
+        self.process = context.Process(target=_help, args=arguments)
+        self.process.start()
+        other.close()
+        self.ready = False
+        """Whether it was heard of: its environments are made."""
+
+    def tell(self, message: tuple[Floats, int] | None) -> None:
+        """Which policy to play from which seed, or that this is the end."""
+        with suppress(ConnectionError):  # of one that is gone, the last words are yet to be read
+            self._line.send(message)
+
+    def hear(self, meanwhile: Callable[[], bool]) -> Generator[None, None, Results | None]:
+        """Wait for a word of it: its results, or None, a sign of life."""
+        while not self._line.poll(POLL_S):
+            if meanwhile():
+                yield
+        yield
         try:
-            answer: Results | str | None = line.recv()
+            answer: Results | str | None = self._line.recv()
         except (EOFError, ConnectionError):
             raise HelperKilled("a process that plays evaluation episodes was killed") from None
         if isinstance(answer, str):
             raise HelperFailed(answer)
+        self.ready = True
         return answer
+
+    def close(self) -> None:
+        """Let it end, as it was told to; kill it if it does not."""
+        self.process.join(PATIENCE_S)
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self._line.close()
 
 
 def _acting(policy: Policy) -> Callable[[Floats], Floats]:
@@ -136,17 +159,33 @@ def _help(
     try:
         policy = Policy(spec, form)
         stepper = make_stepper(target, min(share, MAX_ENVS))
-        while True:
-            policy.vector[:], seed = line.recv()
+        line.send(None)
+        while (message := line.recv()) is not None:
+            policy.vector[:], seed = message
             player = play_episodes(stepper, spec, _acting(policy), share, seed)
-            said_s = time.monotonic()
-            try:
-                while True:
-                    next(player)
-                    if time.monotonic() - said_s > SIGN_OF_LIFE_S:
-                        line.send(None)
-                        said_s = time.monotonic()
-            except StopIteration as end:
-                line.send(end.value)
+            if (results := _played(player, line)) is None:
+                break
+            line.send(results)
+        stepper.close()
     except BaseException:  # an environment may even call sys.exit
-        line.send(traceback.format_exc())
+        with suppress(ConnectionError):
+            line.send(traceback.format_exc()[-REPORT_LENGTH:])
+
+
+def _played(player: Generator[None, None, Results], line: Connection) -> Results | None:
+    """The results, with a sign of life now and then; None if it is told to end before."""
+    said_s = looked_s = time.monotonic()
+    while True:
+        try:
+            next(player)
+        except StopIteration as end:
+            results: Results = end.value
+            return results
+        now_s = time.monotonic()
+        if now_s - looked_s > LOOK_EVERY_S:
+            looked_s = now_s
+            if line.poll():
+                return None
+        if now_s - said_s > SIGN_OF_LIFE_S:
+            said_s = now_s
+            line.send(None)

@@ -34,8 +34,7 @@ def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
     config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
     target = reference(ctx.job.env, ctx.spec)
-    num_processes = 1 if ctx.config.serial else settled(config.processes)
-    crew = Crew(target, ctx.spec, form, config.episodes, num_processes)
+    crew = Crew(target, ctx.spec, form, config.episodes, _num_processes(ctx))
     policy = Policy(ctx.spec, form)
     average = Average(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
@@ -65,6 +64,16 @@ def run(ctx: Context) -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
         crew.close()
+
+
+def _num_processes(ctx: Context) -> int:
+    """How many may play: threads of the user's code would be missing in a helper, which may wait for them."""
+    if ctx.config.serial:
+        return 1
+    if len(os.listdir("/proc/self/task")) > 1:
+        ctx.note("there are threads already, so one process plays all episodes")
+        return 1
+    return settled(ctx.config.evaluator.processes)
 
 
 class Average:
