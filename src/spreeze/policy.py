@@ -77,6 +77,7 @@ class Policy:
             start += size
         num_layers = len(form.sizes(spec)) - 1
         self.layers = [(self._parts[f"w{i}"], self._parts[f"b{i}"]) for i in range(num_layers)]
+        self._action_size = spec.action_size  # worked out anew each time
         self._low = _within(spec.action_low, 1)
         self._high = _within(spec.action_high, -1)
         self._half_range: Floats = (self._high - self._low) / np.float32(2)
@@ -128,9 +129,9 @@ class Policy:
         # In arrays of their own: lines that lie apart take three times as long.
         action: Floats = self._halves[0]
         std: Floats = self._halves[1]
-        action[...] = x[:, : self.spec.action_size]
+        action[...] = x[:, : self._action_size]
         if explore:
-            std[...] = x[:, self.spec.action_size :]
+            std[...] = x[:, self._action_size :]
             low, high = LOG_STD_RANGE
             np.tanh(std, out=std)
             std *= 0.5 * (high - low)
@@ -179,7 +180,7 @@ class Policy:
     def _noise(self) -> Floats:
         """As strong as it should be. Drawn for many calls at once: a draw costs more than the numbers in it."""
         if self._drawn == len(self._block):
-            shape = (NOISE_BLOCK, self._batch, self.spec.action_size)
+            shape = (NOISE_BLOCK, self._batch, self._action_size)
             self._block = self._rng.standard_normal(shape, np.float32)
             if self._spread is not None and not self.records:
                 self._block *= self._spread
@@ -193,7 +194,7 @@ class Policy:
         self._batch = batch
         self._room = [np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers]
         self._scaled: Floats = np.zeros((batch, self.spec.obs_size), np.float32)
-        self._halves: Floats = np.zeros((2, batch, self.spec.action_size), np.float32)
+        self._halves: Floats = np.zeros((2, batch, self._action_size), np.float32)
         self._block, self._drawn = self._block[:0], 0
 
     def act_randomly(self, num: int) -> Floats:

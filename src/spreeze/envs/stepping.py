@@ -80,7 +80,7 @@ class LoopStepper:
                 outcome.truncated[i] = truncated or lengths[i] >= self._limits[i]
                 over.append(i)
         # One sum tells whether any number is not finite. One that overflows is looked at in vain.
-        if not math.isfinite(next_obs.sum() + reward.sum()):
+        if not math.isfinite(np.add.reduce(next_obs, axis=None) + np.add.reduce(reward)):
             outcome.valid[:] = np.isfinite(reward) & np.isfinite(next_obs).all(1)
             over += [i for i in np.flatnonzero(~outcome.valid).tolist() if i not in over]
         outcome.eventful = bool(over)

@@ -87,10 +87,12 @@ class EnvGroup:
         if self._past is None:
             return None
         self._past *= self._gamma
+        if not out.eventful:
+            self._past += out.reward
+            return self._past
         self._past += np.where(out.valid, out.reward, 0)
         now = self._past.copy()
-        if out.eventful:
-            self._past[out.terminated | out.truncated | ~out.valid] = 0
+        self._past[out.terminated | out.truncated | ~out.valid] = 0
         return now
 
     def _count(self, out: Outcome) -> None:
