@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from bisect import bisect_left
 from collections import deque
@@ -15,6 +14,7 @@ import psutil
 from spreeze.config import Config, settled
 from spreeze.controller import Decision
 from spreeze.metrics import Rate, Recorder, finite
+from spreeze.placement import GpuMeter
 from spreeze.spec import PLACEMENTS
 from spreeze.wires.control import Control
 
@@ -78,7 +78,7 @@ class Progress:
         """Time and env steps, each second."""
         self._beats: dict[str, tuple[int, float]] = {}
         self._processes: dict[int, psutil.Process] = {}
-        self._gpu = _GpuMeter(config.devices)
+        self._gpu = GpuMeter(config.devices)
         self._lags: list[float] = []
         self._ages: list[float] = []
         self._looked_at_use_s = 0.0
@@ -347,31 +347,3 @@ class Progress:
             if now - since > 30 and name in self.pids:
                 out.append(f"{name} has made no progress for {now - since:.0f} s")
         return out
-
-
-class _GpuMeter:
-    """Mean use of the GPUs that learn in percent, by NVML; None without one."""
-
-    def __init__(self, devices: tuple[str, ...]) -> None:
-        self._handles: list[Any] = []
-        for device in dict.fromkeys(devices):
-            if device.startswith("cuda"):
-                import pynvml
-
-                with contextlib.suppress(pynvml.NVMLError):
-                    pynvml.nvmlInit()
-                    index = int(device.partition(":")[2] or 0)
-                    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-                    if len(visible) > index and visible[index].strip().isdigit():
-                        index = int(visible[index])
-                    self._handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
-
-    def percent(self) -> float | None:
-        if not self._handles:
-            return None
-        import pynvml
-
-        with contextlib.suppress(pynvml.NVMLError):
-            used = [pynvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in self._handles]
-            return float(sum(used)) / len(used)
-        return None

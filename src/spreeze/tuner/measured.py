@@ -30,7 +30,6 @@ NEARLY_BEST = 0.85
 SPLIT_GAIN = 1.05
 """What two devices have to bring before they are taken by themselves."""
 MEASURED_KNOBS = (
-    "sampler.envs_per_process",
     "learner.batch_size",
     "learner.threads",
     "learner.updates_per_publish",
