@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ import spreeze
 from spreeze import compiling
 from spreeze.algos import ALGORITHMS
 from spreeze.compiling import Compilation, disagreement
-from spreeze.config import config_from_json
+from spreeze.config import config_from_json, config_with, default_config
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import load_policy
 from spreeze.recipe import Recipe, recipe_of, set_precision
+from spreeze.roles import swap
+from spreeze.roles.swap import Swap
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec
 
@@ -42,9 +45,9 @@ ROUNDING, KINKS, KINK = 1e-5, 3, 2e-2
 """How far one round may be off, as a share of each vector's length. Now and then an input of a ReLU is so
 close to zero that rounding decides whether a gradient passes; with PPO's thousand steps in a batch that
 was seen once or twice in thirty rounds, and never with a smooth function in place of the ReLU."""
-LESS_PRECISE = 2e-2
-"""How far networks may be off after all rounds in TF32 or bfloat16. Plain updates with one more rounding in
-every product and sum were 1.0e-2 and 1.4e-2 away, at most."""
+LESS_PRECISE, MOMENTS = 5e-3, 0.5
+"""The same in TF32 or bfloat16, for networks and for Adam's moments. Plain updates in bfloat16 were at most
+2.4e-3 and 0.25 away, over three times thirty rounds of each algorithm; a wrong gradient is 1 away."""
 PARAMETERS = ("actor", "critic", "target", "target_actor")
 
 
@@ -116,18 +119,17 @@ def test_many_compiled_updates_equal_the_plain_ones(
             torch.manual_seed(i)
             updater.run()
         offs.append(distances(fast.state, exact.state))
-        if precision == "float32":  # every round from the same state, so that each one counts
-            torch._foreach_copy_(list(fast.state.values()), list(exact.state.values()))
+        # Every round from the same state, so that each one counts and none is judged by what rounding grew to.
+        torch._foreach_copy_(list(fast.state.values()), list(exact.state.values()))
     if precision == "float32":
         worst = [max(off.values()) for off in offs]
         assert sum(off > ROUNDING for off in worst) <= (KINKS if name == "ppo" else 0), worst
         assert max(worst) < KINK, worst
     else:
-        assert max(offs[-1][key] for key in PARAMETERS if key in offs[-1]) < LESS_PRECISE, offs[-1]
-        for key in set(exact.state) - set(PARAMETERS):
-            torch.testing.assert_close(
-                fast.state[key], exact.state[key], rtol=LESS_PRECISE, atol=LESS_PRECISE
-            )
+        worst_of = {key: max(off[key] for off in offs) for key in exact.state}
+        networks = {key: worst_of.pop(key) for key in PARAMETERS if key in worst_of}
+        assert max(networks.values()) < LESS_PRECISE, networks
+        assert max(worst_of.values()) < MOMENTS, worst_of
     assert "critic_loss" in fast.metrics()
 
 
@@ -244,6 +246,47 @@ def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
     assert compilation.step is None
     assert "could not be loaded" in (compilation.problem or "")
     assert not made.path().exists(), "the next run compiles anew"
+
+
+def test_a_form_that_was_found_right_is_not_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is another one now; and metrics have their names without a plain update."""
+    made = recipe()
+    compiled(made, tmp_path / "log")
+    proof = made.path().with_suffix(".right")
+    proof.unlink(missing_ok=True)
+    looked: list[str] = []
+
+    def look(*what: Any) -> str | None:
+        looked.append("looked")
+        return disagreement(*what)
+
+    monkeypatch.setattr(swap, "disagreement", look)
+    monkeypatch.setattr(Swap, "_recipes", lambda *_: [made])
+
+    def learn() -> dict[str, float]:
+        updater = filled(made)
+        ctx: Any = SimpleNamespace(
+            config=config_with(default_config(env="x"), {"learner.batch_size": 64}),
+            words={},
+            control=SimpleNamespace(supervisor={"batch_size": 64}),
+            run=SimpleNamespace(log=lambda _: tmp_path / "log"),
+            note=lambda _: None,
+        )
+        Swap(ctx, updater, updater._replay).run()
+        assert ctx.words["compiled"] == 1
+        return updater.metrics()
+
+    first = learn()
+    assert looked == ["looked"]
+    assert learn().keys() == first.keys()
+    assert looked == ["looked"], "an earlier run has done it"
+    for spoilt in (proof.read_text().replace('"form": "', '"form": "0'), "", None):
+        looked.clear()
+        proof.unlink() if spoilt is None else proof.write_text(spoilt)
+        learn()
+        assert looked == ["looked"]
 
 
 @pytest.fixture

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 
+from spreeze.checkpoint import write_atomic
 from spreeze.compiling import Compilation, disagreement, loads_at_once
 from spreeze.config import settled
 from spreeze.pair import Pair
@@ -91,10 +95,15 @@ class Swap:
         for part, compilation in zip(self._updater.parts, compilations, strict=True):
             step, problem = compilation.step, compilation.problem
             if step is not None:
-                wrong = disagreement(compilation.recipe, part, step)
+                proof = Proof(compilation.recipe.path())
+                known = proof.holds(part)
+                wrong = None if known else disagreement(compilation.recipe, part, step)
                 if wrong is None:
+                    if not known:
+                        proof.write(part)
                     part.use(size, step)
-                    self._ctx.note(f"compiled updates of batch {size} are loaded and right")
+                    found = "were found right before" if known else "are right"
+                    self._ctx.note(f"compiled updates of batch {size} are loaded and {found}")
                     continue
                 problem = f"the compiled update differs from the plain one: {wrong}"
             print(problem)
@@ -128,6 +137,37 @@ class Swap:
         words["out_of_memory"] += 1
         free_memory(replay.device)
         return True
+
+
+class Proof:
+    """That a compiled update was found right: a file beside it, so that later runs need not look again.
+
+    To look means a plain update first, and on a GPU most of a second until all its kernels are there.
+    """
+
+    def __init__(self, form: Path) -> None:
+        """Of the compiled update in the file `form`."""
+        self._path = form.with_suffix(".right")
+        self._digest = ""
+        with suppress(OSError):  # somebody empties the cache
+            self._digest = hashlib.sha256(form.read_bytes()).hexdigest()
+
+    def holds(self, part: Updater) -> bool:
+        """Whether this very form was found right; if so, `part` knows its metrics without a plain update."""
+        try:
+            found = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return False
+        if not self._digest or found["form"] != self._digest:
+            return False
+        part.plain.metric_names = tuple(found["metrics"])
+        return True
+
+    def write(self, part: Updater) -> None:
+        """It was found right; with the names of its metrics, which only the plain update says."""
+        facts = {"form": self._digest, "metrics": part.plain.metric_names}
+        with suppress(OSError):  # a full disk: the next run looks again
+            write_atomic(self._path, facts)
 
 
 def _left_gpu(replay: Replay) -> bool:
