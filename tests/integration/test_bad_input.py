@@ -178,6 +178,24 @@ def test_the_doctor_names_the_extra_to_install(
     assert 'pip install "spreeze[mujoco]"' in capsys.readouterr().out
 
 
+def test_the_doctor_knows_why_every_start_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Container images often forbid bytecode: torch then takes twice as long to import."""
+    (tmp_path / "slow_package").mkdir()
+    (tmp_path / "slow_package" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert doctor.bytecode("slow_package").ok, "the first run writes it"
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    finding = doctor.bytecode("slow_package")
+    assert not finding.ok
+    command, _, or_else = finding.advice.removeprefix("Once: ").partition(";")
+    assert "PYTHONDONTWRITEBYTECODE" in or_else
+    subprocess.run(command.split(), check=True)
+    assert doctor.bytecode("slow_package").ok, "what it advises helps"
+
+
 @pytest.mark.parametrize("command", ["doctor", "algos"])
 def test_facts_come_as_json_too(command: str, tmp_path: Path) -> None:
     import json

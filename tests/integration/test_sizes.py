@@ -74,6 +74,7 @@ def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
         "time": "270s",
         "algo.hidden": (64, 64),
         "learner.batch_size": SIZES[0],
+        "learner.warmup_rows": SIZES[0],
         "learner.ratio_bounds": (0.0, 0.5),  # never holds samplers, and leaves time to compile
         "replay.capacity": 10_000,
     }

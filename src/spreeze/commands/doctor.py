@@ -84,6 +84,7 @@ def examine() -> list[Finding]:
             "" if reason is None else "Only --serial works here.",
         ),
         _torch(bool(machine.gpus)),
+        bytecode("torch"),
         Finding(
             "GPU",
             bool(machine.gpus),
@@ -124,6 +125,25 @@ def _torch(gpu_present: bool) -> Finding:
         sees,
         f"{found}, {'sees' if sees else 'does not see'} the GPU",
         "" if sees else "This build of torch has no CUDA, or the driver is too old for it.",
+    )
+
+
+def bytecode(package: str) -> Finding:
+    """Whether Python finds a package compiled, or does that anew at every start."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.cached is None or spec.origin is None:
+        return Finding("bytecode", True, f"no {package} to look at")
+    folder = os.path.dirname(spec.origin)
+    if os.path.exists(spec.cached):
+        return Finding("bytecode", True, f"{package}'s is kept")
+    if not sys.dont_write_bytecode and os.access(folder, os.W_OK):
+        return Finding("bytecode", True, f"{package}'s is kept from the first run on")
+    return Finding(
+        "bytecode",
+        False,
+        f"{package} is compiled anew at every start, seconds of it",
+        f"Once: {sys.executable} -m compileall -q {folder}"
+        + ("; or unset PYTHONDONTWRITEBYTECODE." if sys.dont_write_bytecode else ""),
     )
 
 
