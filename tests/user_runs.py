@@ -57,7 +57,19 @@ def learning(folder: Path) -> dict[str, int]:
     return read(folder, "status")["pids"]  # type: ignore[no-any-return]
 
 
-def all_gone(pids: dict[str, int]) -> bool:
-    """Whether none of these processes is left (a zombie whose parent is gone is gone)."""
-    alive = [pid for pid in pids.values() if psutil.pid_exists(pid)]
-    return not [pid for pid in alive if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+def still_there(pids: dict[str, int]) -> list[str]:
+    """Which of these processes are left (a zombie whose parent is gone is not)."""
+    left = []
+    for pid in pids.values():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                left.append(f"{' '.join(process.cmdline())} ({process.status()})")
+    return left
+
+
+def gone_within(pids: dict[str, int], seconds: float) -> None:
+    """Wait until none of these processes is left; fails the test with those that are."""
+    with contextlib.suppress(AssertionError):
+        wait_for(lambda: not still_there(pids), seconds)
+    assert not (left := still_there(pids)), left

@@ -17,7 +17,7 @@ import fakes
 from spreeze import launch
 from spreeze.config import config_with, default_config
 from spreeze.progress import Snapshot
-from user_runs import all_gone, learning, read, training, wait_for
+from user_runs import learning, read, still_there, training, wait_for
 
 
 def ask(port: int, path: str, token: str) -> Any:
@@ -70,7 +70,7 @@ def test_killed_onlookers_come_back_and_the_token_stays_secret(tmp_path: Path) -
     assert read(tmp_path, "summary")["restarts"] == 2
     events = (run / "metrics" / "supervisor-0.jsonl").read_text()
     assert "dashboard was ended by signal 9 and started again" in events
-    assert all_gone(pids | {str(child.pid): child.pid for child in family})
+    assert not still_there(pids | {str(child.pid): child.pid for child in family})
 
 
 def test_an_environment_that_cannot_be_drawn_is_trained_and_the_reason_said(tmp_path: Path) -> None:

@@ -59,8 +59,7 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]] | None:
 
 def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     """Fork a child per request until the parent goes."""
-    # The whole group goes with the supervisor: what an environment has started, too.
-    signal.signal(signal.SIGTERM, lambda *_: os.killpg(os.getpgrp(), signal.SIGKILL))
+    signal.signal(signal.SIGTERM, lambda *_: end_with_all())
     die_with_parent(parent, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -99,6 +98,11 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
             send(sock, ("started", pid, 0))
 
 
+def end_with_all() -> None:
+    """The whole group goes with the supervisor: what an environment has started, too."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
 def _become_child(
     sock: socket.socket, server: int, pidfds: list[int], job: Any, fds: list[int]
 ) -> None:
@@ -131,5 +135,6 @@ def _become_child(
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):  # the parent may go while it is being told something
+    with contextlib.suppress(ConnectionError):  # the parent may go while it is being told something
         serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), tuple(sys.argv[3:]))
+    end_with_all()  # of a parent that is killed, the socket closes before the kernel sends its signal
