@@ -104,8 +104,12 @@ def write_atomic(path: Path, value: Any) -> None:
 def replace_bytes(path: Path, content: bytes) -> None:
     """Replace a file in one step; not synced: for what is rewritten all the time."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(content)
-    draft.replace(path)
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError:  # a full disk
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -4,13 +4,14 @@ Compilation takes 10 to 60 seconds and all of Python's attention, so it never ha
 A process of its own traces the very function that the learner runs, compiles it whole and stores
 the result in the user's cache folder under a name that says everything it depends on. The learner
 loads it in a thread, checks one update against the plain one, and goes on with it. The next run of
-the same shapes finds it there.
+the same shapes finds it there, and need not check it again (`roles.swap.Proof`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import faulthandler
+import hashlib
 import json
 import os
 import platform
@@ -55,12 +56,15 @@ class Compilation:
         """The compiled form, when it is ready and loaded."""
         self.problem: str | None = None
         """Why there will be none, in words for the user."""
-        self._path = recipe.path()
+        self.path = recipe.path()
+        """Where it lies."""
+        self.digest = ""
+        """Of the file that `step` came from: another run may replace it."""
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._log = log
-        if self._path.exists():
-            if loads_at_once(self._path):
+        if self.path.exists():
+            if loads_at_once(self.path):
                 self._load()
             else:
                 self._load_aside()
@@ -78,9 +82,9 @@ class Compilation:
             code = self._process.poll()
             if code is None:
                 return False
-            draft = _draft(self._path, self._process.pid)
+            draft = _draft(self.path, self._process.pid)
             self._process = None
-            if code != 0 or not self._path.exists():
+            if code != 0 or not self.path.exists():
                 draft.unlink(missing_ok=True)
                 self.problem = f"compilation failed; {self._log} says why"
                 return True
@@ -121,9 +125,12 @@ class Compilation:
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         try:
-            self.step = load(self._path, torch.device(self.recipe.device))
+            content = self.path.read_bytes()
+            self.step = load(self.path, torch.device(self.recipe.device))
+            if self.path.read_bytes() == content:
+                self.digest = hashlib.sha256(content).hexdigest()
         except Exception as error:  # whatever is wrong with it: the plain way works
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
             self.problem = (
                 f"the compiled form could not be loaded ({type(error).__name__}: {error})"
             )

@@ -119,7 +119,7 @@ def _source(more: Path | None) -> str:
     here = Path(__file__).parent
     names = (
         *("recipe", "updater", "updates", "halves", "replay", "networks", "scaling"),
-        *("fused", "kernels", "recording", "launches", "spec", "compiling"),
+        *("fused", "kernels", "recording", "launches", "spec", "policy", "compiling"),
     )
     files = [*(here / f"{name}.py" for name in names), *([more] if more else [])]
     text = b"".join(path.read_bytes() for path in [*files, *sorted((here / "algos").glob("*.py"))])

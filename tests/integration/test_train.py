@@ -218,7 +218,7 @@ def test_roles_are_processes_with_titles_and_samplers_have_no_torch(runs: str) -
     thread.start()
     try:
         spreeze.train(
-            "Pendulum-v1", runs=runs, name="titled", time="4s", **{"sampler.processes": 2}
+            "Pendulum-v1", runs=runs, name="titled", time="5s", **{"sampler.processes": 2}
         )
     finally:
         stop.set()
@@ -304,7 +304,7 @@ def test_a_run_shorter_than_the_learners_first_second_has_its_numbers(runs: str)
 
 def test_a_slow_environment_does_not_keep_the_learner_from_its_work(runs: str) -> None:
     run = spreeze.train(
-        fakes.slow_env, runs=runs, time="5s", **SMALL, **{"learner.warmup_rows": 100}
+        fakes.slow_env, runs=runs, time="6s", **SMALL, **{"learner.warmup_rows": 100}
     )
     assert run.summary["updates_per_step"] > 0.5
 
@@ -381,7 +381,7 @@ def test_two_runs_in_a_row_in_one_process(runs: str) -> None:
 
 
 def test_rewards_that_are_not_finite_spoil_neither_evaluation_nor_screen(runs: str) -> None:
-    run = spreeze.train(fakes.nan_reward_env, runs=runs, time="4s", **SMALL)
+    run = spreeze.train(fakes.nan_reward_env, runs=runs, time="5s", **SMALL)
     assert run.summary["best_return"] is not None
     assert math.isfinite(run.summary["best_return"])
     assert all(math.isfinite(line["eval/mean_reward"]) for line in records(run.path, "evaluator-0"))

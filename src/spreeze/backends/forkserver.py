@@ -24,6 +24,7 @@ import socket
 import struct
 import sys
 import threading
+import traceback
 import warnings
 from typing import Any
 
@@ -64,11 +65,11 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     setproctitle.setproctitle("spreeze fork server")
-    gc.disable()  # imports leave nothing to collect, and the search takes a tenth of torch's
+    gc.disable()  # imports leave next to nothing to collect, and the search takes a tenth of torch's
     for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    gc.freeze()  # children never search, or write to, what they share
+    gc.freeze()  # children do not search, and so copy, what they share
     gc.enable()
     assert threading.active_count() == 1, (
         "a preloaded module started a thread: forking would be unsafe"
@@ -124,8 +125,6 @@ def _become_child(
         module, name = job["function"].split(":")
         code = getattr(importlib.import_module(module), name)(job["payload"], *given)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
@@ -135,6 +134,11 @@ def _become_child(
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(ConnectionError):  # the parent may go while it is being told something
+    try:
         serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), tuple(sys.argv[3:]))
-    end_with_all()  # of a parent that is killed, the socket closes before the kernel sends its signal
+    except ConnectionError:
+        pass  # the parent may go while it is being told something
+    except Exception:
+        traceback.print_exc()
+    # Of a parent that is killed, the socket closes before the kernel sends its signal.
+    end_with_all()

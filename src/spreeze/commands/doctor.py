@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import tyro
 from rich.console import Console
@@ -31,7 +33,7 @@ TOOLS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Check this machine: cores, memory, shared memory, GPUs, compiler, rendering, extras."""
+    """Check this machine: cores, memory, shared memory, bytecode, GPUs, compiler, rendering, extras."""
 
     json: str | None = None
     """Write the findings as JSON to this file; - for standard output."""
@@ -129,22 +131,25 @@ def _torch(gpu_present: bool) -> Finding:
 
 
 def bytecode(package: str) -> Finding:
-    """Whether Python finds a package compiled, or does that anew at every start."""
+    """Whether Python finds a package compiled, or compiles it at every start."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.cached is None or spec.origin is None:
         return Finding("bytecode", True, f"no {package} to look at")
-    folder = os.path.dirname(spec.origin)
-    if os.path.exists(spec.cached):
+    folder = Path(spec.cached).parent
+    if Path(spec.cached).exists():
         return Finding("bytecode", True, f"{package}'s is kept")
-    if not sys.dont_write_bytecode and os.access(folder, os.W_OK):
+    writable = os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
+    if writable and not sys.dont_write_bytecode:
         return Finding("bytecode", True, f"{package}'s is kept from the first run on")
-    return Finding(
-        "bytecode",
-        False,
-        f"{package} is compiled anew at every start, seconds of it",
-        f"Once: {sys.executable} -m compileall -q {folder}"
-        + ("; or unset PYTHONDONTWRITEBYTECODE." if sys.dont_write_bytecode else ""),
-    )
+    if writable:
+        sources = shlex.quote(str(Path(spec.origin).parent))
+        advice = (
+            f"Unset PYTHONDONTWRITEBYTECODE, or once: {sys.executable} -m compileall -q {sources}"
+        )
+    else:
+        advice = "Set PYTHONPYCACHEPREFIX to a folder that you may write to."
+    what = f"Python compiles {package}'s sources at every start, about 2 s of it"
+    return Finding("bytecode", False, what, advice)
 
 
 def _rendering() -> Finding:

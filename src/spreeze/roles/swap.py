@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import torch
 
+from spreeze.algos import algorithm_file
 from spreeze.checkpoint import write_atomic
 from spreeze.compiling import Compilation, disagreement, loads_at_once
 from spreeze.config import settled
@@ -95,12 +94,14 @@ class Swap:
         for part, compilation in zip(self._updater.parts, compilations, strict=True):
             step, problem = compilation.step, compilation.problem
             if step is not None:
-                proof = Proof(compilation.recipe.path())
-                known = proof.holds(part)
-                wrong = None if known else disagreement(compilation.recipe, part, step)
+                proof = Proof(compilation)
+                if known := proof.metric_names():
+                    part.plain.metric_names, wrong = known, None
+                else:
+                    wrong = disagreement(compilation.recipe, part, step)
                 if wrong is None:
                     if not known:
-                        proof.write(part)
+                        proof.write(part.plain.metric_names)
                     part.use(size, step)
                     found = "were found right before" if known else "are right"
                     self._ctx.note(f"compiled updates of batch {size} are loaded and {found}")
@@ -143,31 +144,29 @@ class Proof:
     """That a compiled update was found right: a file beside it, so that later runs need not look again.
 
     To look means a plain update first, and on a GPU most of a second until all its kernels are there.
+    Of an algorithm of the user's own nobody knows all that it computes with: it is looked at each time.
     """
 
-    def __init__(self, form: Path) -> None:
-        """Of the compiled update in the file `form`."""
-        self._path = form.with_suffix(".right")
-        self._digest = ""
-        with suppress(OSError):  # somebody empties the cache
-            self._digest = hashlib.sha256(form.read_bytes()).hexdigest()
+    def __init__(self, compilation: Compilation) -> None:
+        """Of a compiled update that is loaded."""
+        self._path = compilation.path.with_suffix(".right")
+        ours = algorithm_file(compilation.recipe.algo) is None
+        self._digest = compilation.digest if ours else ""
 
-    def holds(self, part: Updater) -> bool:
-        """Whether this very form was found right; if so, `part` knows its metrics without a plain update."""
+    def metric_names(self) -> tuple[str, ...] | None:
+        """The names of its metrics, which else the plain update says, if this very form was found right."""
         try:
             found = json.loads(self._path.read_text())
-        except (OSError, ValueError):
-            return False
-        if not self._digest or found["form"] != self._digest:
-            return False
-        part.plain.metric_names = tuple(found["metrics"])
-        return True
+            right = bool(self._digest) and found["form"] == self._digest
+            return tuple(found["metrics"]) if right else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
-    def write(self, part: Updater) -> None:
-        """It was found right; with the names of its metrics, which only the plain update says."""
-        facts = {"form": self._digest, "metrics": part.plain.metric_names}
-        with suppress(OSError):  # a full disk: the next run looks again
-            write_atomic(self._path, facts)
+    def write(self, metric_names: tuple[str, ...]) -> None:
+        """It was found right."""
+        if self._digest:
+            with suppress(OSError):  # a full disk: the next run looks again
+                write_atomic(self._path, {"form": self._digest, "metrics": metric_names})
 
 
 def _left_gpu(replay: Replay) -> bool:
