@@ -18,6 +18,9 @@ from spreeze.backends import forkserver
 from spreeze.backends.servers import Server
 from user_runs import gone_within, learning, read, still_there, training, wait_for
 
+ALONE = ("--no-dashboard", "--learner.no-compile")
+"""Nothing beside the roles: what is not looked at takes only time."""
+
 
 def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
@@ -150,7 +153,7 @@ def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
 def test_children_die_with_a_killed_fork_server_and_the_run_fails_with_a_cause(
     tmp_path: Path, role: str
 ) -> None:
-    with training(tmp_path, "Pendulum-v1") as process:
+    with training(tmp_path, "Pendulum-v1", *ALONE) as process:
         pids = learning(tmp_path)
         server = psutil.Process(pids[role]).parent()
         assert server is not None
@@ -165,7 +168,7 @@ def test_children_die_with_a_killed_fork_server_and_the_run_fails_with_a_cause(
 
 @pytest.mark.parametrize("role", ["sampler-0", "evaluator-0"])
 def test_a_killed_role_is_started_again_and_training_goes_on(tmp_path: Path, role: str) -> None:
-    with training(tmp_path, "Pendulum-v1") as process:
+    with training(tmp_path, "Pendulum-v1", *ALONE) as process:
         pids = learning(tmp_path)
         for _ in range(2):
             pid = read(tmp_path, "status")["pids"][role]
@@ -183,7 +186,7 @@ def test_a_killed_role_is_started_again_and_training_goes_on(tmp_path: Path, rol
 
 
 def test_an_evaluator_whose_helper_is_killed_is_started_again(tmp_path: Path) -> None:
-    with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "2") as process:
+    with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "2", *ALONE) as process:
         pids = learning(tmp_path)
         old = pids["evaluator-0"]
         (helper,) = psutil.Process(old).children()
@@ -204,7 +207,7 @@ def test_an_evaluator_whose_helper_is_killed_is_started_again(tmp_path: Path) ->
 
 def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     knobs = ("--checkpoint.every-s", "1", "--learner.batch-size", "128")
-    with training(tmp_path, "Pendulum-v1", *knobs) as process:
+    with training(tmp_path, "Pendulum-v1", *knobs, *ALONE) as process:
         pids = learning(tmp_path)
         last = tmp_path / "runs" / "r" / "checkpoints" / "last"
         wait_for(last.exists)
@@ -240,7 +243,7 @@ def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(
 
 
 def test_an_environment_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
-    with training(tmp_path, "fakes:raising_env") as process:
+    with training(tmp_path, "fakes:raising_env", *ALONE) as process:
         _, err = process.communicate(timeout=30)
         assert process.returncode == 1
     assert "RuntimeError: the arm fell off" in err
@@ -252,7 +255,7 @@ def test_an_environment_that_raises_shows_its_own_traceback(tmp_path: Path) -> N
 
 
 def test_an_environment_that_exits_shows_where(tmp_path: Path) -> None:
-    with training(tmp_path, "fakes:exiting_env") as process:
+    with training(tmp_path, "fakes:exiting_env", *ALONE) as process:
         _, err = process.communicate(timeout=30)
         assert process.returncode == 1
     assert "SystemExit: enough" in err
@@ -269,7 +272,7 @@ def test_an_environment_that_exits_shows_where(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_be_made_shows_its_own_traceback(
     tmp_path: Path, env: str, message: str
 ) -> None:
-    with training(tmp_path, f"fakes:{env}") as process:
+    with training(tmp_path, f"fakes:{env}", *ALONE) as process:
         _, err = process.communicate(timeout=30)
         assert process.returncode == 1
     assert message in err
