@@ -12,8 +12,11 @@ import fakes
 import spreeze
 from spreeze import plan
 from spreeze.commands.tune import main
+from spreeze.config import config_from_json, settled
 from spreeze.probe import Question
+from spreeze.recipe import Recipe, recipe_of
 from spreeze.rundir import RunDir
+from spreeze.spec import EnvSpec
 
 pytestmark = pytest.mark.probe
 
@@ -57,6 +60,30 @@ def test_a_run_measures_once_and_keeps_the_reasons(runs: str, questions: list[Qu
     reasons = RunDir(run.path).read("config")["reasons"]
     assert "updates/s" in reasons["learner.batch_size"]
     assert "updates/s" in reasons["learner.threads"]
+
+
+def test_what_it_compiles_is_what_a_run_looks_for(
+    runs: str, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.1)
+    made: list[Recipe] = []
+    monkeypatch.setattr("spreeze.bench.learner.compiled", made.append)
+    assert main(["fakes:ReachEnv", "--compile"], 0.0) == 0
+    run = spreeze.train("fakes:ReachEnv", runs=runs, steps="2k")
+    assert len(questions) == 1, "and what it has measured is remembered"
+    kept = RunDir(run.path).read("config")
+    config, spec = config_from_json(kept["config"]), EnvSpec.from_json(kept["env_spec"])
+    wanted = recipe_of(config, spec, settled(config.learner.batch_size))
+    assert [recipe.path() for recipe in made] == [wanted.path()]
+
+
+def test_without_a_compiler_it_says_so_in_a_sentence(
+    questions: list[Question], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.1)
+    monkeypatch.setattr("spreeze.compiling.compiler", lambda: None)
+    with pytest.raises(spreeze.UsageError, match=r"not compiled: no C\+\+ compiler was found"):
+        main(["fakes:ReachEnv", "--compile"], 0.0)
 
 
 def test_switched_off_it_measures_nothing(runs: str, questions: list[Question]) -> None:
