@@ -203,11 +203,15 @@ def verdict(rows: list[dict[str, Any]], grid: list[Cell], chosen: Cell) -> dict[
 def curve(
     result: dict[str, Any], key: str, values: list[int], metric: str
 ) -> list[tuple[int, float]]:
-    """A metric over one setting, the others as the tuner has them."""
+    """A metric over one setting, the others as the tuner has them, or as near to that as was run."""
+    cells = [row["cell"] for row in result["runs"] if row["cell"]]
+    chosen = {
+        name: min((cell[name] for cell in cells), key=lambda ran: abs(ran - value))
+        for name, value in result["chosen"].items()
+    }
     at = []
     for value in values:
-        cell = result["chosen"] | {key: value}
-        middle = typical(rows_of(result["runs"], cell), metric)
+        middle = typical(rows_of(result["runs"], chosen | {key: value}), metric)
         at += [(value, middle)] if middle < inf else []
     return at
 

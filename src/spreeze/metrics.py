@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 BATCH_WORTH, SAMPLING_WORTH = 0.5, 0.25
-LARGE_BATCH, LARGE_BATCH_WORTH = 2048, 0.3
-"""To which power of batch size and env steps learning goes on; docs/tuning.md has the runs, and how little
-those on a GPU tell."""
+LARGE_BATCH = 2048
+"""To which power of batch size and env steps learning goes on, and the size from which more rows bring nothing;
+docs/tuning.md has the runs."""
 
 
 def finite(value: Any) -> Any:
@@ -28,11 +28,10 @@ def finite(value: Any) -> Any:
 def learning_speed(update_hz: float, batch_size: int, sample_hz: float) -> float:
     """What the settings are to make large, as far as rates tell it: how fast a run learns.
 
-    A larger batch makes an update worth more, but less than in proportion, and a large one still less;
-    so do fresher transitions.
+    A larger batch makes an update worth more, but less than in proportion and only up to a size; so do
+    fresher transitions.
     """
     worth = min(batch_size, LARGE_BATCH) ** BATCH_WORTH
-    worth *= max(batch_size / LARGE_BATCH, 1.0) ** LARGE_BATCH_WORTH
     return float(update_hz * worth * sample_hz**SAMPLING_WORTH)
 
 

@@ -30,7 +30,7 @@ from spreeze.spec import EnvSpec, as_matrix, transition_layout
 
 ENVS = (4, 8, 16, 32)
 CPU_BATCHES = (128, 256, 512, 1024, 2048)
-GPU_BATCHES = (256, 1024, 4096, 8192, 16384, 32768)
+GPU_BATCHES = (256, 1024, 2048, 4096, 8192, 16384, 32768)
 THREADS = (1, 2, 4, 8, 16)
 ROWS, CHUNK, SPLIT_CHUNKS = 50_000, 4, 8
 TURN_S, SLOWEST_S = 0.12, 0.25

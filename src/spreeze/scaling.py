@@ -12,8 +12,6 @@ from torch import Tensor
 
 from spreeze.spec import CLIP, LARGEST_RETURN, Batch
 
-MEMORY = 1e6
-"""Rows after which old ones begin to fade: later a slow drift is better than none."""
 SMALLEST_SPREAD = 1e-3
 OBSERVED = 1024
 """About how many steps of a batch are looked at, evenly from all of it: to look at all of a large one costs
@@ -31,8 +29,8 @@ def _split(stats: Tensor) -> tuple[Tensor, ...]:
     return torch.split(stats, [1, size, size, 1, 1, 1])
 
 
-def observe(stats: Tensor, batch: Batch) -> Tensor:
-    """The statistics with one more batch in them."""
+def observe(stats: Tensor, batch: Batch, memory: float) -> Tensor:
+    """The statistics with one more batch in them; after `memory` rows old ones begin to fade."""
     count, mean, var, return_mean, return_var, largest = _split(stats)
     rows = _some(batch.obs.reshape(-1, len(mean)))
     total = count + len(rows)
@@ -41,7 +39,7 @@ def observe(stats: Tensor, batch: Batch) -> Tensor:
     if len(past):
         return_mean, return_var = _merge(return_mean, return_var, past, len(rows) / total)
         largest = torch.maximum(largest, past.abs().amax(0))
-    count = total.clamp(max=MEMORY)
+    count = total.clamp(max=memory)
     return torch.cat([count, mean, var, return_mean, return_var, largest])
 
 

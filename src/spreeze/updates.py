@@ -120,7 +120,7 @@ def update(
     many critic updates is a constant of the algorithm, so that a round is always the same operations.
     If rows are drawn by priority, the metric `errors` is the size of each one's error.
     """
-    before = observed(state, batch)
+    before = observed(algorithm, state, batch)
     batch = on_scale(algorithm, before, batch)
     after, metrics = critic_update(algorithm, before, batch, noise[0], lr, tau)
     if algorithm.actor_loss is None:
@@ -131,9 +131,12 @@ def update(
     return {**after, **actors}, {**metrics, **more}
 
 
-def observed(state: State, batch: Batch) -> State:
+def observed(algorithm: Algorithm, state: State, batch: Batch) -> State:
     """The state with the batch in its statistics, if it has any."""
-    return {**state, "stats": observe(state["stats"], batch)} if "stats" in state else dict(state)
+    if "stats" not in state:
+        return dict(state)
+    memory = algorithm.config.statistics_rows
+    return {**state, "stats": observe(state["stats"], batch, memory)}
 
 
 def on_scale(algorithm: Algorithm, state: State, batch: Batch) -> Batch:
@@ -252,7 +255,7 @@ class Step:
         if self._part == "whole":
             return update(algorithm, before, batch, noise, lr, tau)
         if self._part == "critic":
-            before = observed(before, batch)
+            before = observed(algorithm, before, batch)
             batch = on_scale(algorithm, before, batch)
             return critic_update(algorithm, before, batch, noise[0], lr, tau)
         batch = on_scale(algorithm, before, batch)

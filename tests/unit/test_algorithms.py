@@ -280,7 +280,7 @@ class TestScaling:
         rows = torch.randn(640, 3, generator=torch.Generator().manual_seed(0)) * 4 + 2
         stats = fresh_statistics(3)
         for part in rows.chunk(10):
-            stats = observe(stats, self.batch(part, part[:, 0]))
+            stats = observe(stats, self.batch(part, part[:, 0]), 1e8)
         mean, scale = policy_statistics(stats).chunk(2)
         torch.testing.assert_close(mean, rows.mean(0), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(1 / scale, rows.std(0, correction=0), rtol=1e-4, atol=1e-4)
@@ -289,20 +289,41 @@ class TestScaling:
         spread = max(float(rows[:, 0].std(correction=0)), float(rows[:, 0].abs().max()) / 5)
         torch.testing.assert_close(after.reward, torch.full((640,), 1 / spread))
 
+    def test_what_comes_from_a_replay_is_remembered_for_long(self) -> None:
+        """A thousand batches come within a quarter of a second on a GPU: no network could follow."""
+        memory = cases.built("fastsac", "Box").config.statistics_rows
+        batch = self.batch(torch.ones(1024, 1), torch.full((1024,), 7.0))
+        stats = fresh_statistics(1)
+        stats[0] = 10_000 * 1024
+        for _ in range(1000):
+            stats = observe(stats, batch, memory)
+        mean, scale = policy_statistics(stats)
+        assert float(mean) == pytest.approx(1 / 11, rel=0.01)
+        assert float(scale) == pytest.approx(1, rel=0.1)
+        assert float(scaled(stats, batch, True, True).reward[0]) == pytest.approx(1 / 2.24, rel=0.1)
+
+    def test_what_fades_is_forgotten(self) -> None:
+        batch = self.batch(torch.ones(1000, 1), torch.zeros(1000))
+        stats = fresh_statistics(1)
+        stats[0] = 1e9
+        for _ in range(50):
+            stats = observe(stats, batch, 10_000)
+        assert float(policy_statistics(stats)[0]) > 0.98
+
     def test_of_a_large_batch_all_parts_are_looked_at(self) -> None:
         """Of segments, too: the steps of one are alike."""
         segments = torch.arange(400.0)[:, None, None].expand(400, 16, 1)
-        stats = observe(fresh_statistics(1), self.batch(segments, segments[..., 0]))
+        stats = observe(fresh_statistics(1), self.batch(segments, segments[..., 0]), 1e8)
         mean, scale = policy_statistics(stats)
         assert float(mean) == pytest.approx(199.5, rel=0.01)
         assert float(1 / scale) == pytest.approx(400 / 12**0.5, rel=0.01)
         steps = torch.arange(16.0)[None, :, None].expand(1024, 16, 1)
-        stats = observe(fresh_statistics(1), self.batch(steps, steps[..., 0]))
+        stats = observe(fresh_statistics(1), self.batch(steps, steps[..., 0]), 1e8)
         assert float(policy_statistics(stats)[0]) == pytest.approx(7.5, rel=0.01)
 
     def test_what_never_changes_does_no_harm(self) -> None:
         flat = torch.ones(32, 2)
-        stats = observe(fresh_statistics(2), self.batch(flat, torch.zeros(32)))
+        stats = observe(fresh_statistics(2), self.batch(flat, torch.zeros(32)), 1e8)
         after = scaled(stats, self.batch(flat + 5, torch.zeros(32)), True, True)
         assert torch.isfinite(after.obs).all()
         assert after.obs.abs().max() <= 10

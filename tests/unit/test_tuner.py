@@ -35,8 +35,8 @@ ANSWER = Measured(
     too_large=None,
     seconds=1.0,
 )
-LARGE_GPU = {256: 2250.0, 1024: 1900.0, 4096: 1300.0, 8192: 972.0, 16384: 620.0, 32768: 342.0}
-SMALL_GPU = {256: 1500.0, 1024: 900.0, 4096: 240.0, 8192: 120.0}
+LARGE_GPU = {256: 2250.0, 1024: 1900.0, 2048: 1700.0, 4096: 1300.0, 8192: 972.0, 16384: 620.0}
+SMALL_GPU = {256: 1500.0, 1024: 900.0, 2048: 470.0, 4096: 240.0, 8192: 120.0}
 
 
 def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) -> Config:
@@ -46,7 +46,7 @@ def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) 
 
 
 def test_the_batch_is_as_large_as_pays() -> None:
-    assert tuned(DESKTOP, update_hz=LARGE_GPU).learner.batch_size == 4096
+    assert tuned(DESKTOP, update_hz=LARGE_GPU).learner.batch_size == 2048
     assert tuned(DESKTOP, update_hz=SMALL_GPU).learner.batch_size == 1024
     assert tuned(LAPTOP).learner.batch_size == 256
 
@@ -108,19 +108,19 @@ def test_many_samplers_have_fewer_environments_each(cores: int, envs: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("cores", "step_us", "processes"),
-    [(16, 60.0, 1), (16, 150.0, 2), (16, 500.0, 4), (2, 500.0, 1)],
+    ("cores", "step_us", "processes", "left"),
+    [(16, 60.0, 1, 1), (16, 150.0, 2, 2), (16, 500.0, 4, 3), (2, 500.0, 1, 0)],
 )
 def test_slow_evaluations_are_shared_out_where_cores_are_many(
-    cores: int, step_us: float, processes: int
+    cores: int, step_us: float, processes: int, left: int
 ) -> None:
+    """And get nearly as many cores: they wait for each other at the end of an evaluation."""
     spec = dataclasses.replace(SPEC, step_us=step_us, max_episode_steps=1000)
     machine = dataclasses.replace(DESKTOP, cores=cores)
     config = default_config(env=SPEC.id, device="cpu")
     made, _ = resolve(config, spec, machine, lambda _: ANSWER)
     assert made.evaluator.processes == processes
-    left = cores - made.learner_cores - made.sampler.processes
-    assert left == (processes if cores > 4 else 0), "each has a core"
+    assert cores - made.learner_cores - made.sampler.processes == left
     given = config_with(config, {"evaluator.processes": 3})
     assert resolve(given, spec, machine)[0].evaluator.processes == 3
 
@@ -211,4 +211,4 @@ def test_out_of_memory_ends_the_search_and_is_noted(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(probe, "_update_hz", rate)
     made = measure(question(device="cuda", threads=1))
-    assert (list(made.update_hz), made.too_large) == ([256, 1024], 4096)
+    assert (list(made.update_hz), made.too_large) == ([256, 1024], 2048)

@@ -59,6 +59,8 @@ class AlgoConfig:
     """Bring observations to mean 0 and spread 1; the policy keeps the running statistics."""
     normalise_reward: bool = False
     """Divide rewards by the running spread of discounted returns."""
+    statistics_rows: int = 100_000_000
+    """Rows after which these statistics begin to forget: what networks see must not change faster than they learn."""
     reward_scale: float = 1.0
     """Rewards are multiplied by this."""
 

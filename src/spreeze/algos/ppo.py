@@ -39,6 +39,8 @@ class PPOConfig(AlgoConfig):
     """Bring observations to mean 0 and spread 1; the policy keeps the running statistics."""
     normalise_reward: bool = True
     """Divide rewards by the running spread of discounted returns."""
+    statistics_rows: int = 1_000_000
+    """Rows after which these statistics begin to forget: it learns from the newest policy alone."""
     segment: int = 16
     """Env steps in one row."""
     max_reuse: float = 8.0

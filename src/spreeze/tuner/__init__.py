@@ -29,6 +29,8 @@ FEW_CORES = 4
 LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 128
 EVALUATION_S, USUAL_EPISODE = 0.8, 1000
 """How long an evaluation should take, and the steps of an episode if the environment does not say."""
+EVALUATORS_BUSY = 0.8
+"""Share of their time that processes play which evaluate together: each waits for the last of them."""
 
 
 def resolve(
@@ -102,7 +104,8 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured |
     reason = "it keeps the GPU busy" if filler.on_gpu else f"{cores} cores, most for the samplers"
     filler.fill("learner.threads", 1 if filler.on_gpu else max(1, left), reason)
     evaluators = _evaluators(filler, spec, cores)
-    spare = filler.config.learner_cores + (evaluators if cores > FEW_CORES else 0)
+    busy = round(EVALUATORS_BUSY * evaluators) if cores > FEW_CORES else 0
+    spare = filler.config.learner_cores + busy
     reason = f"{cores} cores, {spare} left to learner and evaluator"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
     environments(filler, spec, measured)

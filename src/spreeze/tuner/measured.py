@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from spreeze.config import config_with, knob, settled
-from spreeze.metrics import learning_speed
+from spreeze.metrics import LARGE_BATCH, learning_speed
 from spreeze.placement import Machine
 from spreeze.probe import Measured, Question, best_threads
 from spreeze.spec import EnvSpec
@@ -67,10 +67,12 @@ def question(filler: Filler, spec: EnvSpec, machine: Machine) -> Question:
 def rules_of_thumb(filler: Filler) -> None:
     """What was right on the machines that we know."""
     on_gpu, segment = filler.on_gpu, filler.config.hyper.rows().segment
-    reason = "a large batch fills a GPU" if on_gpu else "a CPU computes small batches best"
-    rows = 8192 if on_gpu else 256
+    rows, reason = 256, "a CPU computes small batches best"
+    if on_gpu:
+        rows, reason = LARGE_BATCH, "larger ones are worth no more"
     if segment > 1:
-        rows, reason = 4 * rows // segment, f"segments of {segment} steps; {reason}"
+        steps = 32_768 if on_gpu else 1024
+        rows, reason = steps // segment, f"segments of {segment} steps, {steps:,} in all"
     filler.fill("learner.batch_size", rows, reason)
     reason = "publishing costs little beside them"
     filler.fill("learner.updates_per_publish", 16 if on_gpu else 4, reason)
