@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spreeze.bench import wires
+from spreeze.bench import time_to_score, wires
 from spreeze.bench.time_to_score import check_frameworks, usual_target
 from spreeze.commands.bench import main
 from spreeze.errors import UsageError
@@ -43,6 +43,17 @@ def test_time_to_score_of_both_on_one_machine(tmp_path: Path) -> None:
         assert 0 < seconds < 40
         assert facts["iqm_s"][name] == pytest.approx([seconds] * 3)
         assert facts["curves"][name][0][-1][3] >= -1900
+
+
+def test_what_others_need_for_evaluations_is_not_taken_from_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that evaluates as often as it may is still there when its own time is up."""
+    given = []
+    monkeypatch.setattr(time_to_score, "_run", lambda _, timeout: str(given.append(timeout)))
+    time_to_score._peer("stable_baselines3", "Pendulum-v1", -200.0, 1000.0, 0)
+    judging = float(time_to_score.PEER.partition("self.took_s / ")[2].partition(")")[0])
+    assert given[0] >= 1000 * (1 + judging)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

@@ -53,6 +53,22 @@ def test_the_command_says_what_it_saw_and_chose_and_remembers_it(
     assert len(questions) == 2
 
 
+def test_where_learning_decides_the_batch_the_rest_is_said_all_the_same(
+    tmp_path: Path,
+    questions: list[Question],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.1)
+    picture = tmp_path / "rates.png"
+    assert main(["fakes:ReachEnv", "--algo", "ppo", "--plot", str(picture)], 0.0) == 0
+    assert not questions
+    printed = capsys.readouterr().out
+    assert "env steps/s by sampler processes" in printed
+    assert "segments of 16 steps" in printed
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_run_measures_once_and_keeps_the_reasons(runs: str, questions: list[Question]) -> None:
     for _ in range(2):
         run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k")

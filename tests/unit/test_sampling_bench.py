@@ -15,6 +15,7 @@ from spreeze.bench.sampling import Clock, SamplerBench
 from spreeze.commands.bench import main
 from spreeze.config import config_with, default_config
 from spreeze.envs.targets import inspect_env
+from spreeze.errors import UsageError
 from spreeze.placement import look_around
 from spreeze.plan import make_plan
 from spreeze.roles.base import NO_LIMIT, Job, join
@@ -23,7 +24,9 @@ from spreeze.wires.control import Control
 from spreeze.wires.weights import Weights
 
 
-def test_the_bare_simulator_takes_the_same_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_the_bare_simulator_takes_the_same_way(algo: str, tmp_path: Path) -> None:
+    """Whether rows are single steps or segments of them."""
     target: Any = fakes.Recorded
     fakes.Recorded.seen.clear()
     spec = inspect_env(target, "Recorded")
@@ -34,7 +37,7 @@ def test_the_bare_simulator_takes_the_same_way(tmp_path: Path) -> None:
         "algo.hidden": (8,),
     }
     knobs |= {"sampler.envs_per_process": 3}
-    plan = make_plan(config_with(default_config(env="Recorded"), knobs), spec, look_around())
+    plan = make_plan(config_with(default_config(algo, "Recorded"), knobs), spec, look_around())
     arena = Arena.create(plan.blocks)
     try:
         Control(arena).supervisor["active_samplers"] = 1
@@ -51,8 +54,8 @@ def test_the_bare_simulator_takes_the_same_way(tmp_path: Path) -> None:
         bench.prepare_references()
         fakes.Recorded.seen.clear()
         clock = Clock()
-        bench.turn("raw", 1e-6, clock)
-        assert clock.steps >= 3
+        bench.turn("raw", 0.01, clock)
+        assert clock.steps >= 3 * 17, "more than a segment"
         assert fakes.Recorded.seen
         for seed, steps in fakes.Recorded.seen.items():
             np.testing.assert_allclose(steps, sampler[seed][: len(steps)], rtol=1e-6)
@@ -60,6 +63,14 @@ def test_the_bare_simulator_takes_the_same_way(tmp_path: Path) -> None:
     finally:
         del ctx, bench
         arena.close()
+
+
+def test_an_environment_that_breaks_is_shown_with_its_own_traceback() -> None:
+    with pytest.raises(UsageError) as caught:
+        main(["sampling", "fakes:raising_env", "--processes", "1", "--seconds", "1"], 0.0)
+    assert "could not be measured" in str(caught.value)
+    assert "in step" in str(caught.value)
+    assert "the arm fell off" in str(caught.value)
 
 
 def test_the_command_reports_rates_parts_and_memory(

@@ -24,6 +24,7 @@ from spreeze.backends.local import CallFailed, Child, Processes
 from spreeze.config import settled
 from spreeze.envs.targets import EnvTarget, make_env
 from spreeze.envs.transitions import make_group
+from spreeze.errors import UsageError
 from spreeze.plan import Plan
 from spreeze.policy import Policy
 from spreeze.roles.base import NO_LIMIT, Context, Job, join, start
@@ -73,7 +74,13 @@ def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) ->
                 with (Path(folder) / f"{job.name}.log").open("ab") as log:  # environments talk
                     function, fds = "spreeze.bench.sampling:work", (arena.fd,)
                     children.append(processes.start(job.name, function, payload, log.fileno(), fds))
-            results = _finish(processes, children, control, seconds)
+            try:
+                results = _finish(processes, children, control, seconds)
+            except CallFailed as error:
+                logs = sorted(Path(folder).glob("*.log"), key=lambda log: log.stat().st_size)
+                said = logs[-1].read_text(errors="replace").strip() or str(error)
+                problem = f"{plan.spec.id} could not be measured:\n{said}"
+                raise UsageError([problem]) from None
         finally:
             arena.close()
     full, raw, random = (np.array([result[kind] for result in results]) for kind in KINDS)
@@ -102,12 +109,14 @@ def _finish(
     while not all(control.samplers["beats"]):
         processes.poll(0.05)
         failed = [child for child in children if child.exit_code is not None]
-        if failed or time.monotonic() > deadline:
-            raise CallFailed(failed[0].report.decode() if failed else "samplers did not get ready")
+        if failed:
+            raise CallFailed(f"a sampler ended with exit code {failed[0].exit_code}")
+        if time.monotonic() > deadline:
+            raise CallFailed(f"samplers did not get ready within {SETUP_LIMIT_S:.0f} s")
     control.supervisor["stop"] = 1  # here: begin
     processes.wait(children, 3 * seconds + SETUP_LIMIT_S)
     if bad := [child for child in children if child.exit_code != 0]:
-        raise CallFailed(bad[0].report.decode())
+        raise CallFailed(f"a sampler ended with exit code {bad[0].exit_code}")
     return [cloudpickle.loads(child.report) for child in children]
 
 
@@ -141,7 +150,8 @@ class SamplerBench:
         self._ctx = ctx
         self._num_envs = settled(ctx.config.sampler.envs_per_process)
         self._lane: NDArray[np.void] = ctx.experience._rows[ctx.job.index]
-        self._rounds = len(self._lane) // self._num_envs - 1
+        self._segment = ctx.config.hyper.rows().segment
+        self._rounds = (len(self._lane) // self._num_envs - 1) * self._segment
         self._references: dict[str, Callable[[Clock, float], None]] = {}
         self.pss_mb = 0.0
         """Memory of the sampler before anything else came into its process."""
@@ -154,9 +164,9 @@ class SamplerBench:
         role = start(self._ctx)
         next(role)
         steps, began = int(words["env_steps"]), time.perf_counter()
-        for _ in range(self._rounds):
+        for i in range(self._rounds):
             next(role)
-            if time.perf_counter() - began > seconds:
+            if time.perf_counter() - began > seconds and i >= self._segment:
                 break
         clock.seconds += time.perf_counter() - began
         clock.steps += int(words["env_steps"]) - steps
@@ -173,17 +183,18 @@ class SamplerBench:
     def prepare_references(self) -> None:
         """The same environments with the actions of the sampler's turn, and with uniform ones."""
         ctx, num = self._ctx, self._num_envs
-        rounds = int(ctx.words["env_steps"]) // num
+        num_rows = int(ctx.words["env_steps"]) // (num * self._segment)
         policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
-        taken = self._lane["action"][: rounds * num].reshape(rounds, num, -1)
+        rows = self._lane["action"][: num_rows * num].reshape(num_rows, num, self._segment, -1)
+        taken = rows.swapaxes(1, 2).reshape(num_rows * self._segment, num, -1)
         policy.seed(0)
-        uniform = policy.act_randomly(rounds * num).reshape(taken.shape)
+        uniform = policy.act_randomly(len(taken) * num).reshape(taken.shape)
         seed = ctx.seed(2)[0] % 2**31
         first: Any = make_env(ctx.job.env)
         vector = isinstance(first, VectorEnv)
         envs = [] if vector else [first, *(make_env(ctx.job.env) for _ in range(num - 1))]
-        for kind, rows in (("raw", taken), ("random", uniform)):
-            actions = np.stack([policy.scale(row) for row in rows])
+        for kind, chosen in (("raw", taken), ("random", uniform)):
+            actions = np.stack([policy.scale(row) for row in chosen])
             self._references[kind] = (
                 _vector_reference(first, actions, seed)
                 if vector

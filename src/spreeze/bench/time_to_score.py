@@ -28,8 +28,8 @@ from spreeze.rundir import RunDir
 PACKAGES = {"spreeze": "spreeze", "sb3": "stable_baselines3", "sbx": "sbx"}
 TARGETS = {"Pendulum-v1": -200.0}
 """Where Gymnasium has no threshold."""
-GRACE_S = 60.0
-"""What evaluations of others may take on top of their time."""
+JUDGING, GRACE_S = 0.5, 60.0
+"""What evaluations of others may take on top of their time, as a share of it, and seconds for the rest."""
 
 Curve = list[list[float]]
 """Rows [time_s, env_steps, updates, return]."""
@@ -49,7 +49,7 @@ class Judge(BaseCallback):
     def _on_step(self):
         now = time.monotonic()
         trained_s = now - began - self.judging_s
-        if now - self.last_s < max(1.0, 2 * self.took_s):
+        if now - self.last_s < max(1.0, self.took_s / JUDGING):
             return trained_s < limit_s
         mean, _ = evaluate_policy(self.model, arena, 10, warn=False)
         self.last_s = time.monotonic()
@@ -63,7 +63,7 @@ arena = Monitor(gymnasium.make(env))
 algorithm = "SAC" if isinstance(arena.action_space, gymnasium.spaces.Box) else "PPO"
 learner = getattr(importlib.import_module(package), algorithm)
 learner("MlpPolicy", env, seed=int(seed)).learn(10**9, callback=Judge())
-"""
+""".replace("JUDGING", str(JUDGING))
 
 
 def check_frameworks(asked: str | None) -> list[str]:
@@ -159,9 +159,8 @@ def _peer(
 ) -> tuple[float | None, Curve]:
     """A framework with the interface of Stable-Baselines3, with its defaults: SAC, or PPO for Discrete actions."""
     numbers = (target, limit_s, seed, time.monotonic())
-    printed = _run(
-        [sys.executable, "-c", PEER, package, env, *map(str, numbers)], timeout=limit_s + GRACE_S
-    )
+    command = [sys.executable, "-c", PEER, package, env, *map(str, numbers)]
+    printed = _run(command, timeout=limit_s * (1 + JUDGING) + GRACE_S)
     curve = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
     reached = [row[0] for row in curve if row[3] >= target]
     return (reached[0] if reached else None), curve

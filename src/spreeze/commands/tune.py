@@ -61,10 +61,6 @@ def main(arguments: list[str], _started_s: float) -> int:
     try:
         spec = describe_env(args.env, config, processes, check_config(config))
         plan = make_plan(config, spec, look_around(), processes, _say)
-        if plan.measured is None:
-            raise UsageError(
-                [f"nothing is measured for {plan.config.algo} on {args.env}; try another --algo."]
-            )
         sampling = _sampling(plan, args.env, processes)
     finally:
         processes.close()
@@ -78,7 +74,8 @@ def main(arguments: list[str], _started_s: float) -> int:
         "reasons": plan.reasons,
         "probes": {
             "step_us": spec.step_us,
-            **plan.measured.to_json(),
+            # Some algorithms leave nothing of the update to be chosen, such as ppo.
+            **(plan.measured.to_json() if plan.measured else {}),
             "sample_hz": sampling,
         },
         "seconds": round(time.monotonic() - began, 1),
@@ -146,12 +143,13 @@ def _probed(probes: dict[str, Any]) -> Table:
         ("updates/s by batch size, not compiled", "update_hz"),
         ("env steps/s by sampler processes", "sample_hz"),
     ):
-        if probes[name]:
+        if probes.get(name):
             values = "   ".join(f"{key:,}: {short(value)}" for key, value in probes[name].items())
             table.add_row(title, values)
-    if probes["too_large"]:
+    if probes.get("too_large"):
         table.add_row("memory was not enough for", f"batch {probes['too_large']:,}")
-    table.add_row("the probe took", f"{probes['seconds']:.1f} s")
+    if "seconds" in probes:
+        table.add_row("the probe took", f"{probes['seconds']:.1f} s")
     return table
 
 
@@ -171,17 +169,19 @@ def _check_plot(file: Path) -> None:
 
 
 def _draw(facts: dict[str, Any], file: Path) -> None:
-    """Two panels: what more samplers bring, what larger batches bring."""
+    """What more samplers bring and, if that was measured, what larger batches bring."""
     import matplotlib.pyplot as plt
 
     chosen, probes = facts["chosen"], facts["probes"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    frames = {batch: hz * batch for batch, hz in probes["update_hz"].items()}
-    panels = (
-        (left, probes["sample_hz"], "sampler.processes", "sampler processes", "env steps/s"),
-        (right, frames, "learner.batch_size", "batch size", "frames/s (updates/s x batch size)"),
-    )
-    for axes, rates, name, x_label, y_label in panels:
+    panels = [(probes["sample_hz"], "sampler.processes", "sampler processes", "env steps/s")]
+    if hz := probes.get("update_hz"):
+        frames = {batch: rate * batch for batch, rate in hz.items()}
+        panels += [
+            (frames, "learner.batch_size", "batch size", "frames/s (updates/s x batch size)")
+        ]
+    size = (4.5 * len(panels), 3.6)
+    figure, grid = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for axes, (rates, name, x_label, y_label) in zip(grid[0], panels, strict=True):
         axes.plot(list(rates), list(rates.values()), "o-", color="#1f6feb")
         if (value := chosen.get(name)) in rates:
             axes.plot([value], [rates[value]], "o", ms=14, mfc="none", mec="#d1632e", mew=2)

@@ -9,6 +9,7 @@ from typing import Any
 
 import tyro
 
+from spreeze.algos.base import OffPolicyConfig
 from spreeze.commands.bench.result import checked, hand_out, or_auto
 from spreeze.config import config_with, default_config
 from spreeze.placement import look_around
@@ -43,13 +44,15 @@ def main(arguments: list[str]) -> int:
     knobs: dict[str, Any] = {
         "device": "cpu",
         "algo.hidden": (256, 256),
-        "algo.n_step": 1,
         "replay.capacity": 1000,
         "sampler.random_steps": 0,
         "sampler.processes": machine.cores if args.processes is None else args.processes,
         "sampler.envs_per_process": or_auto(args.envs_per_process),
     }
-    config = checked(config_with(default_config(env=args.env, device="cpu"), knobs), args.seconds)
+    config = default_config(env=args.env, device="cpu")
+    if isinstance(config.hyper, OffPolicyConfig):
+        knobs["algo.n_step"] = 1
+    config = checked(config_with(config, knobs), args.seconds)
     began = time.monotonic()
     processes = Processes()
     try:
