@@ -6,21 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spreeze.errors import UsageError
+from spreeze.errors import RunFailed, UsageError
 
 if TYPE_CHECKING:
     from spreeze.launch import Run
     from spreeze.policy import Policy
 
 __version__ = "0.1.0"
-__all__ = ["UsageError", "__version__", "load", "train"]
+__all__ = ["RunFailed", "UsageError", "__version__", "load", "train"]
 
 
 def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
     """Train on an environment id, class or factory; knobs have the words of the command line.
 
     `spreeze.train("Pendulum-v1", time="60s", seed=1, **{"learner.batch_size": 512})`. Ctrl-C ends
-    the run cleanly and returns it, with `run.summary["state"] == "interrupted"`.
+    the run cleanly and returns it, with `run.summary["state"] == "interrupted"`. Wrong knobs raise
+    UsageError before anything starts; a run that breaks, RunFailed with the cause.
     """
     from spreeze.config import config_with, default_config
     from spreeze.envs.targets import target_name

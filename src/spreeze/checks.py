@@ -41,7 +41,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "algo.beta2": (0, 0.999999),
     "algo.max_grad_norm": (1e-6, 1e9),
     "algo.reward_scale": (1e-9, 1e9),
-    "algo.statistics_rows": (1000, 1e12),
+    "algo.statistics_rows": (1000, 1e9),
     "algo.target_noise": (0, 10),
     "algo.target_noise_clip": (0, 10),
     "algo.epsilon": (0, 1),

@@ -38,7 +38,7 @@ def main() -> None:
     # An environment of the user's own lies where he is; last, so that it cannot shadow a library.
     sys.path.append(os.getcwd())
     try:
-        from spreeze.errors import UsageError
+        from spreeze.errors import RunFailed, UsageError
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     try:
@@ -62,6 +62,9 @@ def main() -> None:
         for problem in error.problems:
             print(f"spreeze: {problem}", file=sys.stderr)
         sys.exit(USAGE)
+    except RunFailed as error:
+        print(error, file=sys.stderr)
+        sys.exit(FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

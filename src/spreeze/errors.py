@@ -1,4 +1,4 @@
-"""What a user has to mend; without numpy, so that --help and a wrong flag answer at once."""
+"""What a user has to know of; without numpy, so that --help and a wrong flag answer at once."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class UsageError(ValueError):
 
     def __str__(self) -> str:
         return "\n".join(self.problems)
+
+
+class RunFailed(RuntimeError):
+    """What was started ended by an error; the message holds its cause and where to read more."""

@@ -28,11 +28,11 @@ from spreeze.config import Config, settled
 from spreeze.controller import Controller
 from spreeze.envs.pool import Pool
 from spreeze.envs.targets import EnvTarget, portable
-from spreeze.errors import UsageError
+from spreeze.errors import RunFailed, UsageError
 from spreeze.interrupts import Interrupts
 from spreeze.metrics import Recorder, TensorBoard
 from spreeze.placement import look_around, supports_wires
-from spreeze.plan import Plan, RunFailed, create_run, describe_env, make_plan
+from spreeze.plan import Plan, create_run, describe_env, make_plan
 from spreeze.progress import Progress, Snapshot
 from spreeze.roles.base import Job
 from spreeze.rundir import RunDir
@@ -220,7 +220,7 @@ class Supervisor:
         count = self.restarts[child.name] = self.restarts.get(child.name, 0) + 1
         code, how = child.exit_code or 0, child.how_it_ended
         if count > len(RESTART_DELAYS_S):
-            return f"{child.name} was ended by {how} for the {count}th time; its output is in {log}"
+            return f"{child.name} was ended {count} times, now by {how}; its output is in {log}"
         if job.role == "learner":
             if not (self.run_dir.checkpoints / "last").exists():
                 maybe = " (out of memory?)" if code == -signal.SIGKILL else ""

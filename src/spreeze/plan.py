@@ -19,7 +19,7 @@ from spreeze.checkpoint import write_atomic
 from spreeze.checks import check_config
 from spreeze.config import Config, config_from_json, settled
 from spreeze.envs.targets import EnvTarget, inspect_env, portable
-from spreeze.errors import UsageError
+from spreeze.errors import RunFailed, UsageError
 from spreeze.placement import Machine, cpu_name
 from spreeze.probe import Measured, Question, measure, remember, remembered
 from spreeze.rundir import RunDir, find_run
@@ -39,10 +39,6 @@ SHAPING = (
 """Knobs of algorithms that decide what their networks are."""
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
-
-
-class RunFailed(RuntimeError):
-    """The run ended by an error; the message holds its cause and where to read more."""
 
 
 @dataclass(frozen=True)

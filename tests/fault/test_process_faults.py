@@ -233,11 +233,10 @@ def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(
     import fakes
     import spreeze
     from spreeze import launch
-    from spreeze.plan import RunFailed
 
     monkeypatch.setattr(launch, "RESTART_DELAYS_S", (0.0, 0.05))
     with pytest.raises(
-        RunFailed, match=r"sampler-0 was ended by signal 9 for the 3th time.*sampler-0\.log"
+        spreeze.RunFailed, match=r"sampler-0 was ended 3 times, now by signal 9.*sampler-0\.log"
     ):
         spreeze.train(fakes.killing_env, runs=str(tmp_path))
 

@@ -15,7 +15,7 @@ from spreeze.bench.sampling import Clock, SamplerBench
 from spreeze.commands.bench import main
 from spreeze.config import config_with, default_config
 from spreeze.envs.targets import inspect_env
-from spreeze.errors import UsageError
+from spreeze.errors import RunFailed
 from spreeze.placement import look_around
 from spreeze.plan import make_plan
 from spreeze.roles.base import NO_LIMIT, Job, join
@@ -66,7 +66,7 @@ def test_the_bare_simulator_takes_the_same_way(algo: str, tmp_path: Path) -> Non
 
 
 def test_an_environment_that_breaks_is_shown_with_its_own_traceback() -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(RunFailed) as caught:
         main(["sampling", "fakes:raising_env", "--processes", "1", "--seconds", "1"], 0.0)
     assert "could not be measured" in str(caught.value)
     assert "in step" in str(caught.value)

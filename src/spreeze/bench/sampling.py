@@ -20,11 +20,11 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from spreeze.backends.local import CallFailed, Child, Processes
+from spreeze.backends.local import Child, Processes
 from spreeze.config import settled
 from spreeze.envs.targets import EnvTarget, make_env
 from spreeze.envs.transitions import make_group
-from spreeze.errors import UsageError
+from spreeze.errors import RunFailed
 from spreeze.plan import Plan
 from spreeze.policy import Policy
 from spreeze.roles.base import NO_LIMIT, Context, Job, join, start
@@ -36,6 +36,8 @@ TURNS = 4
 KINDS = ("full", "raw", "random")
 """The sampler; the bare simulator with the same actions; the same with uniform ones."""
 SETUP_LIMIT_S = 60.0
+MOST_SHOWN = 5000
+"""Letters of what a sampler printed before it failed."""
 PARTS_ROUNDS = 200
 
 
@@ -74,13 +76,7 @@ def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) ->
                 with (Path(folder) / f"{job.name}.log").open("ab") as log:  # environments talk
                     function, fds = "spreeze.bench.sampling:work", (arena.fd,)
                     children.append(processes.start(job.name, function, payload, log.fileno(), fds))
-            try:
-                results = _finish(processes, children, control, seconds)
-            except CallFailed as error:
-                logs = sorted(Path(folder).glob("*.log"), key=lambda log: log.stat().st_size)
-                said = logs[-1].read_text(errors="replace").strip() or str(error)
-                problem = f"{plan.spec.id} could not be measured:\n{said}"
-                raise UsageError([problem]) from None
+            results = _finish(processes, children, control, seconds, Path(folder))
         finally:
             arena.close()
     full, raw, random = (np.array([result[kind] for result in results]) for kind in KINDS)
@@ -102,21 +98,27 @@ def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) ->
 
 
 def _finish(
-    processes: Processes, children: list[Child], control: Control, seconds: float
+    processes: Processes, children: list[Child], control: Control, seconds: float, logs: Path
 ) -> list[dict[str, Any]]:
     """Let all begin at the same time, and collect what they measured."""
+
+    def failure(child: Child) -> RunFailed:
+        printed = (logs / f"{child.name}.log").read_text(errors="replace")[-MOST_SHOWN:]
+        ended = "took too long" if child.exit_code is None else f"ended by {child.how_it_ended}"
+        problem = f"{child.name} {ended}: the environment could not be measured."
+        return RunFailed(f"{printed}\n{problem}".strip())
+
     deadline = time.monotonic() + SETUP_LIMIT_S
     while not all(control.samplers["beats"]):
         processes.poll(0.05)
-        failed = [child for child in children if child.exit_code is not None]
-        if failed:
-            raise CallFailed(f"a sampler ended with exit code {failed[0].exit_code}")
+        if failed := [child for child in children if child.exit_code is not None]:
+            raise failure(failed[0])
         if time.monotonic() > deadline:
-            raise CallFailed(f"samplers did not get ready within {SETUP_LIMIT_S:.0f} s")
+            raise failure(children[int(np.argmin(control.samplers["beats"]))])
     control.supervisor["stop"] = 1  # here: begin
     processes.wait(children, 3 * seconds + SETUP_LIMIT_S)
     if bad := [child for child in children if child.exit_code != 0]:
-        raise CallFailed(f"a sampler ended with exit code {bad[0].exit_code}")
+        raise failure(bad[0])
     return [cloudpickle.loads(child.report) for child in children]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str], started_s: float) -> int:
-    """Train; 0 done, 1 failed, 130 interrupted by Ctrl-C."""
+    """Train; 0 done, 130 interrupted by Ctrl-C."""
     # Times count from the start of the command, the interpreter's own start included.
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
@@ -33,16 +33,11 @@ def main(arguments: list[str], started_s: float) -> int:
     from rich.console import Console
 
     from spreeze.launch import launch
-    from spreeze.plan import RunFailed
     from spreeze.screen import Screen
 
     console = Console(stderr=True, highlight=False)
-    try:
-        with Screen(console) as screen:
-            run = launch(config, config.env, screen, started_s, screen.announce)
-    except RunFailed as error:
-        console.print(str(error), markup=False, soft_wrap=True)
-        return 1
+    with Screen(console) as screen:
+        run = launch(config, config.env, screen, started_s, screen.announce)
     print(report(run, config))
     return 130 if run.interrupted else 0
 
