@@ -73,12 +73,14 @@ def test_an_environment_that_breaks_is_shown_with_its_own_traceback() -> None:
     assert "the arm fell off" in str(caught.value)
 
 
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_the_command_reports_rates_parts_and_memory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Of tasks that are learned from single steps and from segments."""
     file = tmp_path / "out.json"
     arguments = ["--processes", "1", "--seconds", "1", "--json", str(file)]
-    assert main(["sampling", "Pendulum-v1", *arguments], 0.0) == 0
+    assert main(["sampling", env, *arguments], 0.0) == 0
     facts = json.loads(file.read_text())
     assert 0 < facts["ratio"] < 1.5
     assert facts["sample_hz"] > 1000
