@@ -36,7 +36,7 @@ class SamplerConfig:
     """Experience sampling."""
 
     processes: int | Auto = "auto"
-    """Sampler processes. Auto: the cores that learner and evaluator leave."""
+    """Sampler processes. Auto: the cores that the learner leaves; evaluations borrow some now and then."""
     envs_per_process: int | Auto = "auto"
     """Environments stepped together in one process, with one forward pass for all."""
     random_steps: int = 1000
@@ -84,7 +84,7 @@ class EvaluatorConfig:
     episodes: int = 10
     """Whole episodes per evaluation."""
     processes: int | Auto = "auto"
-    """Processes that play them side by side. Auto: more for slow environments, where cores are many."""
+    """Processes that play them side by side. Auto: up to one for each where environments are slow and cores many."""
     every_s: float = 0.5
     """Least seconds between the starts of two evaluations."""
     share: float | Auto = "auto"

@@ -124,7 +124,8 @@ class Progress:
         playing = samplers[samplers["episodes"] > 0]
         snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
         snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
-        snap.update_hz = self._update_rate.update(snap.updates, now)
+        if learner["first_update_s"] > 0:  # before that they are those of a run that is resumed
+            snap.update_hz = self._update_rate.update(snap.updates, now)
         snap.update_frame_hz = snap.update_hz * self.batch_size
         snap.policy_lag, snap.replay_rows = (
             float(learner["policy_lag"]),

@@ -83,7 +83,7 @@ def test_the_machine_decides() -> None:
     small, large = plan(LAPTOP).config, plan(DESKTOP).config
     assert (small.device, large.device) == ("cpu", "cuda")
     assert small.sampler.processes == 1
-    assert large.sampler.processes == 14
+    assert large.sampler.processes == 15
     assert large.learner.batch_size > small.learner.batch_size  # type: ignore[operator]
 
 

@@ -84,7 +84,7 @@ def test_threads_are_worth_it_up_to_where_they_stop_scaling() -> None:
 
 def test_samplers_get_the_cores_that_are_left() -> None:
     few, many = tuned(LAPTOP, thread_hz={1: 1.0}), tuned(LAPTOP, thread_hz={1: 1.0, 4: 9.0})
-    assert (few.sampler.processes, many.sampler.processes) == (6, 3)
+    assert (few.sampler.processes, many.sampler.processes) == (7, 4)
 
 
 FEW_SAMPLERS = {"sampler.processes": 2}
@@ -108,21 +108,36 @@ def test_many_samplers_have_fewer_environments_each(cores: int, envs: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("cores", "step_us", "processes", "left"),
-    [(16, 60.0, 1, 1), (16, 150.0, 2, 2), (16, 500.0, 4, 3), (2, 500.0, 1, 0)],
+    ("cores", "step_us", "processes", "share"),
+    [
+        (16, 5.0, 1, 1.0),
+        (16, 60.0, 5, 0.2),
+        (16, 150.0, 10, 0.2),
+        (16, 500.0, 10, 0.3),
+        (8, 500.0, 5, 0.2),
+        (2, 500.0, 1, 0.1),
+    ],
 )
-def test_slow_evaluations_are_shared_out_where_cores_are_many(
-    cores: int, step_us: float, processes: int, left: int
+def test_slow_evaluations_are_done_by_many_now_and_then(
+    cores: int, step_us: float, processes: int, share: float
 ) -> None:
-    """And get nearly as many cores: they wait for each other at the end of an evaluation."""
+    """On cores that samplers lend them: none is kept free for that."""
     spec = dataclasses.replace(SPEC, step_us=step_us, max_episode_steps=1000)
     machine = dataclasses.replace(DESKTOP, cores=cores)
     config = default_config(env=SPEC.id, device="cpu")
     made, _ = resolve(config, spec, machine, lambda _: ANSWER)
     assert made.evaluator.processes == processes
-    assert cores - made.learner_cores - made.sampler.processes == left
-    given = config_with(config, {"evaluator.processes": 3})
-    assert resolve(given, spec, machine)[0].evaluator.processes == 3
+    assert made.evaluator.share == pytest.approx(share)
+    assert cores == made.learner_cores + made.sampler.processes
+
+
+def test_evaluators_that_were_asked_for_are_kept() -> None:
+    spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
+    config = default_config(env=SPEC.id, device="cpu")
+    few = resolve(config_with(config, {"evaluator.processes": 2}), spec, DESKTOP)[0]
+    assert (few.evaluator.processes, few.evaluator.share) == (2, 1.0)
+    always = resolve(config_with(config, {"evaluator.share": 1.0}), spec, DESKTOP)[0]
+    assert (always.evaluator.processes, always.evaluator.share) == (10, 1.0)
 
 
 def test_updates_between_publications_take_milliseconds() -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from spreeze.checkpoint import save_best
 from spreeze.config import settled
 from spreeze.envs.targets import reference
+from spreeze.placement import usable_cores
 from spreeze.policy import Policy
 from spreeze.roles.base import Context
 from spreeze.roles.crew import Crew, HelperKilled
@@ -26,6 +27,8 @@ from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
 LOOK_EVERY_S = 0.05
+BORROW_S = 10.0
+"""How long samplers leave their cores to an evaluation, at most: its episodes may never end."""
 AVERAGE_GROWS = 100_000
 """Updates up to which the average covers less: at first every policy is far better than the ones before."""
 
@@ -34,14 +37,21 @@ def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
     config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
     target = reference(ctx.job.env, ctx.spec)
-    crew = Crew(target, ctx.spec, form, config.episodes, _num_processes(ctx))
+    num = _num_processes(ctx)
+    crew = Crew(target, ctx.spec, form, config.episodes, num)
+    # As much work as was planned, if it has to be done by fewer.
+    share = min(1.0, settled(config.share) * settled(config.processes) / num)
+    borrowed = _cores_to_borrow(ctx, num)
     policy = Policy(ctx.spec, form)
     average = Average(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
-    stamp, next_s = Stamp(), 0.0
+    stamp, began_s, next_s = Stamp(), 0.0, 0.0
+    ctx.words["borrowed_cores"] = 0  # by one that was killed while it played
 
     def meanwhile() -> bool:
         average.look()
+        if ctx.now() - began_s > BORROW_S:
+            ctx.words["borrowed_cores"] = 0
         return ctx.control.stopping
 
     try:
@@ -55,14 +65,15 @@ def run(ctx: Context) -> Iterator[None]:
             stamp = average.stamp
             policy.vector[:] = average.vector
             began_s = ctx.now()
+            ctx.words["borrowed_cores"] = borrowed
             results = yield from crew.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
+            ctx.words["borrowed_cores"] = 0
             _report(ctx, policy, stamp, np.array(results))
-            spent_s = ctx.now() - began_s
-            rest_s = spent_s / settled(config.share)
-            next_s = began_s + max(config.every_s, rest_s)
+            next_s = began_s + max(config.every_s, (ctx.now() - began_s) / share)
     except HelperKilled:  # a part of this process: it goes, too, and is started anew as a whole
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
+        ctx.words["borrowed_cores"] = 0
         crew.close()
 
 
@@ -74,6 +85,15 @@ def _num_processes(ctx: Context) -> int:
         ctx.note("there are threads already, so one process plays all episodes")
         return 1
     return settled(ctx.config.evaluator.processes)
+
+
+def _cores_to_borrow(ctx: Context, num_processes: int) -> int:
+    """How many samplers have to rest so that each process that plays has a core; one goes on."""
+    if ctx.config.cores != "separate":
+        return 0
+    samplers = settled(ctx.config.sampler.processes)
+    missing = samplers + num_processes - usable_cores()
+    return min(max(missing, 0), samplers - 1)
 
 
 class Average:

@@ -18,6 +18,7 @@ from spreeze.roles.base import Context, allowed_steps
 HOLD_S = 0.005
 LOG_EVERY_S = 2.0
 FIRST_UPDATES = 32
+REST_S = 0.002
 FETCH_EVERY_S = 0.01
 """A GPU publishes hundreds of policies a second; to copy each of them would cost samplers dearly."""
 
@@ -39,11 +40,8 @@ def run(ctx: Context) -> Iterator[None]:
     spare = policy.vector.copy()
     lane = ctx.experience.writer(ctx.job.index)
     random_steps = -(-config.sampler.random_steps // num_samplers)
-    learner, active, all_steps = (
-        config.learner,
-        ctx.control.supervisor,
-        ctx.control.samplers["env_steps"],
-    )
+    learner, all_steps = config.learner, ctx.control.samplers["env_steps"]
+    active, borrowed = ctx.control.supervisor, ctx.control.evaluator
     fewest, _ = settled(learner.ratio_bounds)
     first_share = allowed_steps(settled(learner.warmup_rows), FIRST_UPDATES, fewest)
     returns: deque[tuple[float, int]] = deque(maxlen=100)
@@ -57,6 +55,10 @@ def run(ctx: Context) -> Iterator[None]:
             allowed = ctx.control.learner["allowed_steps"] or first_share
             if all_steps.sum() > allowed or ctx.job.index >= active["active_samplers"]:
                 ctx.wait(HOLD_S)
+                yield
+                continue
+            if ctx.job.index >= active["active_samplers"] - borrowed["borrowed_cores"]:
+                ctx.idle(REST_S)  # not a wait: the core is at work
                 yield
                 continue
             if ctx.now() >= fetch_s:

@@ -27,10 +27,12 @@ SMALL_TASK = 8
 """Numbers in observation and action together, up to which a small network is enough."""
 FEW_CORES = 4
 LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 128
-EVALUATION_S, USUAL_EPISODE = 0.8, 1000
-"""How long an evaluation should take, and the steps of an episode if the environment does not say."""
-EVALUATORS_BUSY = 0.8
-"""Share of their time that processes play which evaluate together: each waits for the last of them."""
+USUAL_EPISODE = 1000
+"""Steps of an episode, if the environment does not say."""
+EVALUATION_S, EVALUATE_EVERY_S, MOST_OF_CORES = 0.1, 0.8, 0.2
+"""How long an evaluation should take and how often there should be one, by the time of a step on a quiet
+core; and the share of all cores that this may take on average. Many cores for a moment and then none, not a
+few all the time: the same work, and a result is there sooner."""
 
 
 def resolve(
@@ -103,11 +105,10 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured |
     left = cores - (max(1, cores - 1) if given == "auto" else given)
     reason = "it keeps the GPU busy" if filler.on_gpu else f"{cores} cores, most for the samplers"
     filler.fill("learner.threads", 1 if filler.on_gpu else max(1, left), reason)
-    evaluators = _evaluators(filler, spec, cores)
-    busy = round(EVALUATORS_BUSY * evaluators) if cores > FEW_CORES else 0
-    spare = filler.config.learner_cores + busy
-    reason = f"{cores} cores, {spare} left to learner and evaluator"
+    spare = filler.config.learner_cores
+    reason = f"{cores} cores, {spare} left to the learner"
     filler.fill("sampler.processes", max(1, cores - spare), reason)
+    _evaluators(filler, spec, cores)
     environments(filler, spec, measured)
     num_envs, reason = spec.vector_envs or 8, "one forward pass serves them all"
     if spec.vector_envs is not None:
@@ -119,19 +120,27 @@ def _place(filler: Filler, spec: EnvSpec, machine: Machine, measured: Measured |
                 f"--sampler.envs-per-process {chosen}: the vector environment {spec.id} has {num_envs}."
             ]
         )
-    share = 1.0 if cores > FEW_CORES else 0.1
-    filler.fill("evaluator.share", share, f"{cores} cores")
 
 
-def _evaluators(filler: Filler, spec: EnvSpec, cores: int) -> int:
-    """How many processes play the episodes of an evaluation, so that its result is there soon."""
+def _evaluators(filler: Filler, spec: EnvSpec, cores: int) -> None:
+    """How many processes play the episodes of an evaluation, and how often."""
     episodes = filler.config.evaluator.episodes
-    num, reason = 1, "few cores" if cores <= FEW_CORES else "one process for all of them"
-    if cores > FEW_CORES and spec.step_us and not spec.vector_envs and not filler.config.serial:
+    if cores <= FEW_CORES:
+        filler.fill("evaluator.processes", 1, "few cores")
+        filler.fill("evaluator.share", 0.1, "few cores")
+        return
+    num, busy, reason = 1, 1, "one process for all of them"
+    if spec.step_us and not spec.vector_envs and not filler.config.serial:
         seconds = 1e-6 * spec.step_us * episodes * (spec.max_episode_steps or USUAL_EPISODE)
-        num = min(max(round(seconds / EVALUATION_S), 1), cores // 4, episodes)
+        most = min(cores - filler.config.learner_cores, episodes)
+        num = min(max(round(seconds / EVALUATION_S), 1), most)
+        num = math.ceil(episodes / math.ceil(episodes / num))  # more would not be done sooner
+        busy = min(max(round(seconds / EVALUATE_EVERY_S), 1), max(int(MOST_OF_CORES * cores), 1))
         reason = f"{episodes} episodes take up to {seconds:.1f} s on one core"
-    return min(int(filler.fill("evaluator.processes", num, reason)), episodes)
+    num = min(int(filler.fill("evaluator.processes", num, reason)), episodes)
+    busy = min(busy, num)
+    reason = f"{busy} of {cores} cores on average, borrowed from the samplers"
+    filler.fill("evaluator.share", busy / num, reason)
 
 
 def _rates(filler: Filler) -> None:

@@ -1,0 +1,140 @@
+"""Samplers lend their cores to an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fakes
+from spreeze.config import config_with, default_config
+from spreeze.envs.targets import inspect_env
+from spreeze.placement import Machine
+from spreeze.plan import make_plan
+from spreeze.roles import evaluator
+from spreeze.roles.base import Context, Job, join, start
+from spreeze.wires.arena import Arena
+
+EPISODE, EPISODES = 5, 2
+
+
+class Stage:
+    """Three samplers and an evaluator without learner and processes, and a clock that is moved by hand."""
+
+    def __init__(self, folder: Path, cores: str) -> None:
+        knobs = {
+            "device": "cpu",
+            "sampler.processes": 3,
+            "sampler.envs_per_process": 1,
+            "evaluator.episodes": EPISODES,
+            "evaluator.every_s": 1.0,
+            "cores": cores,
+        }
+        (folder / "metrics").mkdir()
+        (folder / "checkpoints").mkdir()
+        spec = inspect_env(fakes.CountEnv, "x")
+        plan = make_plan(config_with(default_config(env="x"), knobs), spec, Machine(8, 8 << 30, ()))
+        self.arena, self.seconds = Arena.create(plan.blocks), 0.0
+        self._job = lambda role, index: Job(
+            role, index, plan.config, spec, fakes.CountEnv, folder, 0.0
+        )
+        self.evaluator, self.evaluates = self.role("evaluator")
+        self.samplers = [self.role("sampler", i) for i in range(3)]
+        self.control = self.evaluator.control
+        self.control.supervisor["active_samplers"] = 3
+        self.control.learner["allowed_steps"] = 1_000_000
+
+    def role(self, name: str, index: int = 0) -> tuple[Context, Iterator[None]]:
+        """Its context and its work."""
+        context = join(self._job(name, index), self.arena, lambda: self.seconds, self.idle)
+        return context, start(context)
+
+    def idle(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def publish(self) -> None:
+        """A policy that is worth an evaluation."""
+        size = self.evaluator.config.hyper.policy_form(self.evaluator.spec).size(
+            self.evaluator.spec
+        )
+        for updates in (1, 2):
+            self.evaluator.weights.publish(np.zeros(size, np.float32), updates, 0)
+
+    def who_steps(self) -> list[bool]:
+        """Let each sampler do a unit of work; which of them have stepped."""
+        before = self.control.samplers["env_steps"].copy()
+        for _, work in self.samplers:
+            next(work)
+        return (self.control.samplers["env_steps"] > before).tolist()
+
+    def close(self) -> None:
+        for context, work in [(self.evaluator, self.evaluates), *self.samplers]:
+            work.close()  # type: ignore[attr-defined]
+            context.recorder.close()
+        self.arena.close()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(evaluator, "usable_cores", lambda: 2)
+    made: list[Stage] = []
+
+    def make(cores: str = "separate") -> Stage:
+        made.append(Stage(tmp_path, cores))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_samplers_rest_while_an_evaluation_needs_their_cores(stage: Any) -> None:
+    made = stage()
+    next(made.evaluates)
+    assert made.who_steps() == [True, True, True], "nothing to evaluate yet"
+    made.publish()
+    made.seconds += 1
+    next(made.evaluates)
+    assert made.who_steps() == [True, False, False], "four processes, two cores"
+    assert made.control.samplers["waited_s"].sum() == 0, "nobody waits for the learner"
+    for _ in range(EPISODE):
+        next(made.evaluates)
+    assert made.control.evaluator["evaluations"] == 1
+    assert made.who_steps() == [True, True, True]
+
+
+def test_one_sampler_always_goes_on(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "usable_cores", lambda: 1)
+    made = stage()
+    made.publish()
+    next(made.evaluates)
+    assert made.who_steps() == [True, False, False]
+
+
+def test_an_evaluation_without_an_end_gives_them_back(stage: Any) -> None:
+    made = stage()
+    made.publish()
+    next(made.evaluates)
+    assert made.who_steps() == [True, False, False]
+    made.seconds += evaluator.BORROW_S + 1
+    next(made.evaluates)
+    assert made.control.evaluator["evaluations"] == 0, "it still plays"
+    assert made.who_steps() == [True, True, True]
+
+
+def test_one_that_was_killed_holds_up_nobody(stage: Any) -> None:
+    made = stage()
+    made.control.evaluator["borrowed_cores"] = 2
+    assert made.who_steps() == [True, False, False]
+    next(made.evaluates)
+    assert made.who_steps() == [True, True, True]
+
+
+def test_few_cores_are_left_to_the_kernel(stage: Any) -> None:
+    made = stage("shared")
+    made.publish()
+    next(made.evaluates)
+    assert made.who_steps() == [True, True, True]
