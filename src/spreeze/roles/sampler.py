@@ -67,6 +67,7 @@ def run(ctx: Context) -> Iterator[None]:
                     policy.vector[:] = spare
                     version = stamp.version
                     words["version"] = version
+                    group.discount_by(config.hyper.discount_after(stamp.updates))
             # Random until there is a policy: nobody waits for the first weights. One that says how
             # likely its actions are acts from the start: with no weights, at random.
             at_start = version == 0 or env_steps < random_steps

@@ -1,4 +1,4 @@
-"""Samplers lend their cores to an evaluation."""
+"""Samplers: how they lend their cores to an evaluation, and how far ahead their rows look."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ EPISODE, EPISODES = 5, 2
 class Stage:
     """Three samplers and an evaluator without learner and processes, and a clock that is moved by hand."""
 
-    def __init__(self, folder: Path, cores: str) -> None:
+    def __init__(self, folder: Path, **knobs: Any) -> None:
         knobs = {
             "device": "cpu",
             "sampler.processes": 3,
             "sampler.envs_per_process": 1,
             "evaluator.episodes": EPISODES,
             "evaluator.every_s": 1.0,
-            "cores": cores,
+            "cores": "separate",
+            **knobs,
         }
         (folder / "metrics").mkdir()
         (folder / "checkpoints").mkdir()
@@ -55,13 +56,13 @@ class Stage:
     def idle(self, seconds: float) -> None:
         self.seconds += seconds
 
-    def publish(self) -> None:
-        """A policy that is worth an evaluation."""
+    def publish(self, *updates: int) -> None:
+        """A policy after so many updates."""
         size = self.evaluator.config.hyper.policy_form(self.evaluator.spec).size(
             self.evaluator.spec
         )
-        for updates in (1, 2):
-            self.evaluator.weights.publish(np.zeros(size, np.float32), updates, 0)
+        for num in updates:
+            self.evaluator.weights.publish(np.zeros(size, np.float32), num, 0)
 
     def who_steps(self) -> list[bool]:
         """Let each sampler do a unit of work; which of them have stepped."""
@@ -82,8 +83,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(evaluator, "usable_cores", lambda: 2)
     made: list[Stage] = []
 
-    def make(cores: str = "separate") -> Stage:
-        made.append(Stage(tmp_path, cores))
+    def make(**knobs: Any) -> Stage:
+        made.append(Stage(tmp_path, **knobs))
         return made[-1]
 
     yield make
@@ -95,7 +96,7 @@ def test_samplers_rest_while_an_evaluation_needs_their_cores(stage: Any) -> None
     made = stage()
     next(made.evaluates)
     assert made.who_steps() == [True, True, True], "nothing to evaluate yet"
-    made.publish()
+    made.publish(1, 2)
     made.seconds += 1
     next(made.evaluates)
     assert made.who_steps() == [True, False, False], "four processes, two cores"
@@ -109,14 +110,14 @@ def test_samplers_rest_while_an_evaluation_needs_their_cores(stage: Any) -> None
 def test_one_sampler_always_goes_on(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "usable_cores", lambda: 1)
     made = stage()
-    made.publish()
+    made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, False, False]
 
 
 def test_an_evaluation_without_an_end_gives_them_back(stage: Any) -> None:
     made = stage()
-    made.publish()
+    made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, False, False]
     made.seconds += evaluator.BORROW_S + 1
@@ -134,7 +135,21 @@ def test_one_that_was_killed_holds_up_nobody(stage: Any) -> None:
 
 
 def test_few_cores_are_left_to_the_kernel(stage: Any) -> None:
-    made = stage("shared")
-    made.publish()
+    made = stage(cores="shared")
+    made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, True, True]
+
+
+def test_rows_look_further_ahead_the_more_is_learned(stage: Any) -> None:
+    made = stage(**{"algo.gamma": 0.99, "algo.late_gamma": 0.998})
+    (reader, *_) = made.evaluator.experience.readers()
+    rows = np.zeros(100, made.evaluator.layout.dtype)
+    seen = []
+    for updates in (0, 50_000, 100_000, 1_000_000):
+        made.publish(updates)
+        made.seconds += 1
+        made.who_steps()
+        (discount,) = reader.drain(rows)["discount"]
+        seen.append(discount)
+    assert seen == pytest.approx([0.99, 1 - (0.01 * 0.002) ** 0.5, 0.998, 0.998])
