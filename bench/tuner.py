@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from spreeze.backends.local import Processes
-from spreeze.commands.bench.result import machine_facts
+from spreeze.commands.bench.result import machine_facts, machine_label
 from spreeze.compiling import Compilation
 from spreeze.config import config_with, default_config, settled
 from spreeze.metrics import finite, learning_speed
@@ -70,8 +70,7 @@ def main() -> None:
         "target": args.target,
         "chosen": chosen,
     }
-    gpus = facts["machine"]["gpu"]
-    where = gpus[0].split()[-1].lower() if gpus else f"{facts['machine']['cores']}cores"
+    where = machine_label(facts["machine"])
     path = ROOT / "bench" / "results" / f"tuner-{args.env}-{where}.json"
     rows: list[dict[str, Any]] = []
 

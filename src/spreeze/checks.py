@@ -152,6 +152,11 @@ def _check_sizes(config: Config) -> list[str]:
         if "auto" not in (value, capacity) and value > capacity:
             flag = name.replace("_", "-")
             problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
+    gamma, late_gamma = config.hyper.gamma, config.hyper.late_gamma
+    if late_gamma is not None and late_gamma < gamma:
+        problems.append(
+            f"--algo.late-gamma {late_gamma} is less than --algo.gamma {gamma}, from which it grows."
+        )
     for asked, flag in (
         (config.visualizer.draw == "on", "--visualizer.draw on"),
         (config.track is not None, f"--track {config.track}"),

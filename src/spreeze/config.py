@@ -88,7 +88,7 @@ class EvaluatorConfig:
     every_s: float = 0.5
     """Least seconds between the starts of two evaluations."""
     share: float | Auto = "auto"
-    """Largest share of its time that the evaluator plays. Auto: little where cores are few."""
+    """Largest share of its time that the evaluator plays. Auto: by how many cores that takes on average."""
     average: float = 0.1
     """What is judged and kept is the average of the policy over this share of all updates, over less in the first 100,000. 0: the newest."""
 

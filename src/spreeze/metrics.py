@@ -128,6 +128,8 @@ class Rate:
     def update(self, count: float, now_s: float | None = None) -> float:
         """Take note of a running count; returns its rate."""
         now = time.monotonic() if now_s is None else now_s
+        if self._seen and count < self._seen[-1][1]:  # it began anew from an older state
+            self._seen.clear()
         self._seen.append((now, count))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self._window_s:
             self._seen.popleft()

@@ -47,12 +47,21 @@ def look_around() -> Machine:
 
 def usable_cores() -> int:
     """Cores by affinity and by the container's CPU limit."""
-    cores = len(os.sched_getaffinity(0))
+    return min(len(os.sched_getaffinity(0)), _cores_allowed())
+
+
+def cores_beside(num_learner_cores: int) -> int:
+    """Cores that a learner with cores of its own leaves to a process that keeps off them."""
+    return min(len(os.sched_getaffinity(0)), max(1, _cores_allowed() - num_learner_cores))
+
+
+def _cores_allowed() -> int:
+    """As much time of cores as the container may use at once, whichever they are."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         if quota != "max":
-            cores = min(cores, max(1, int(quota) // int(period)))
-    return cores
+            return max(1, int(quota) // int(period))
+    return sys.maxsize
 
 
 def keep_to_cores(learner: bool, num_learner_cores: int) -> None:

@@ -108,6 +108,7 @@ def make_plan(
         raise UsageError(problems)
     layout = transition_layout(spec, config.hyper.rows())
     lanes, block = settled(config.sampler.processes), settled(config.sampler.envs_per_process)
+    players = min(settled(config.evaluator.processes), config.evaluator.episodes)
     capacity = settled(config.replay.capacity)
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
     blocks = [
@@ -118,6 +119,7 @@ def make_plan(
     needed = {
         "lanes and weights": arena_bytes(blocks),
         f"{lanes} samplers": lanes * SAMPLER_BYTES,
+        f"{players} evaluators": players * SAMPLER_BYTES,
         "learner": LEARNER_BYTES,
     }
     learning = learning_bytes(config, spec)

@@ -127,3 +127,10 @@ def run_facts(run: RunDir) -> dict[str, Any]:
 def _mapping(value: Any) -> dict[str, Any]:
     """A stored file may hold anything."""
     return value if isinstance(value, dict) else {}
+
+
+def updates_before(resume: str | None) -> int:
+    """Updates done by the run that is resumed. Not from the state: float32 stops counting at 2^24."""
+    if resume is None:
+        return 0
+    return int(RunDir(Path(resume) / "checkpoints" / "last").read("config")["updates"])

@@ -123,6 +123,13 @@ def test_a_rate_is_over_its_window() -> None:
     assert value == 0
 
 
+def test_a_count_that_begins_anew_has_no_speed_below_zero() -> None:
+    """As after the restart of a learner, from its last checkpoint."""
+    rate = Rate(window_s=5)
+    rates = [rate.update(n, float(i)) for i, n in enumerate((0, 100, 200, 50, 150))]
+    assert rates == [0, 100, 100, 0, 100]
+
+
 def make_run(folder: Path, name: str, at: int) -> Path:
     path = folder / name
     path.mkdir(parents=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from spreeze import placement
 from spreeze.config import config_with, default_config, knob, knob_names
 from spreeze.errors import UsageError
 from spreeze.placement import Gpu, Machine
@@ -27,6 +29,18 @@ SPEC = EnvSpec(
 )
 LAPTOP = Machine(cores=2, memory_bytes=8 * GIB, gpus=())
 DESKTOP = Machine(cores=16, memory_bytes=64 * GIB, gpus=(Gpu("RTX", 20 * GIB),))
+
+
+@pytest.mark.parametrize(
+    ("affinity", "allowed", "left"), [(15, 10**9, 15), (63, 16, 15), (3, 1, 1)]
+)
+def test_the_learners_cores_are_not_counted_twice(
+    monkeypatch: pytest.MonkeyPatch, affinity: int, allowed: int, left: int
+) -> None:
+    """This process keeps off them already; the time that a container may use is for all of them."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
+    monkeypatch.setattr(placement, "_cores_allowed", lambda: allowed)
+    assert placement.cores_beside(1) == left
 
 
 def plan(machine: Machine, **knobs: Any) -> Plan:

@@ -24,7 +24,7 @@ EPISODE, EPISODES = 5, 2
 class Stage:
     """Three samplers and an evaluator without learner and processes, and a clock that is moved by hand."""
 
-    def __init__(self, folder: Path, **knobs: Any) -> None:
+    def __init__(self, folder: Path, resume: str | None = None, **knobs: Any) -> None:
         knobs = {
             "device": "cpu",
             "sampler.processes": 3,
@@ -39,9 +39,8 @@ class Stage:
         spec = inspect_env(fakes.CountEnv, "x")
         plan = make_plan(config_with(default_config(env="x"), knobs), spec, Machine(8, 8 << 30, ()))
         self.arena, self.seconds = Arena.create(plan.blocks), 0.0
-        self._job = lambda role, index: Job(
-            role, index, plan.config, spec, fakes.CountEnv, folder, 0.0
-        )
+        config = config_with(plan.config, {"resume": resume})
+        self._job = lambda role, index: Job(role, index, config, spec, fakes.CountEnv, folder, 0.0)
         self.evaluator, self.evaluates = self.role("evaluator")
         self.samplers = [self.role("sampler", i) for i in range(3)]
         self.control = self.evaluator.control
@@ -80,7 +79,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(evaluator, "usable_cores", lambda: 2)
+    monkeypatch.setattr(evaluator, "cores_beside", lambda _: 2)
     made: list[Stage] = []
 
     def make(**knobs: Any) -> Stage:
@@ -108,29 +107,36 @@ def test_samplers_rest_while_an_evaluation_needs_their_cores(stage: Any) -> None
 
 
 def test_one_sampler_always_goes_on(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "usable_cores", lambda: 1)
+    monkeypatch.setattr(evaluator, "cores_beside", lambda _: 1)
     made = stage()
     made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, False, False]
 
 
-def test_an_evaluation_without_an_end_gives_them_back(stage: Any) -> None:
+def test_with_fewer_samplers_at_work_one_goes_on_too(stage: Any) -> None:
+    made = stage()
+    made.control.supervisor["active_samplers"] = 1
+    made.publish(1, 2)
+    next(made.evaluates)
+    assert made.who_steps() == [True, False, False]
+
+
+def test_only_those_who_play_need_cores(stage: Any) -> None:
+    made = stage(**{"evaluator.processes": 16, "evaluator.episodes": 1})
+    made.publish(1, 2)
+    next(made.evaluates)
+    assert made.who_steps() == [True, False, False], "three samplers and one that plays, two cores"
+    assert made.control.evaluator["borrowed_cores"] == 2
+
+
+def test_an_evaluation_that_is_stuck_gives_them_back(stage: Any) -> None:
+    """In a step of its environment or by a signal: it does nothing at all any more."""
     made = stage()
     made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, False, False]
-    made.seconds += evaluator.BORROW_S + 1
-    next(made.evaluates)
-    assert made.control.evaluator["evaluations"] == 0, "it still plays"
-    assert made.who_steps() == [True, True, True]
-
-
-def test_one_that_was_killed_holds_up_nobody(stage: Any) -> None:
-    made = stage()
-    made.control.evaluator["borrowed_cores"] = 2
-    assert made.who_steps() == [True, False, False]
-    next(made.evaluates)
+    made.seconds += evaluator.BORROW_S
     assert made.who_steps() == [True, True, True]
 
 
@@ -153,3 +159,15 @@ def test_rows_look_further_ahead_the_more_is_learned(stage: Any) -> None:
         (discount,) = reader.drain(rows)["discount"]
         seen.append(discount)
     assert seen == pytest.approx([0.99, 1 - (0.01 * 0.002) ** 0.5, 0.998, 0.998])
+
+
+def test_rows_of_a_resumed_run_look_as_far_ahead_as_its_last(stage: Any, tmp_path: Path) -> None:
+    """From the first row on, before there are weights."""
+    folder = tmp_path / "before" / "checkpoints" / "last"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"updates": 100000}')
+    made = stage(resume=str(tmp_path / "before"), **{"algo.late_gamma": 0.998})
+    (reader, *_) = made.evaluator.experience.readers()
+    made.who_steps()
+    (discount,) = reader.drain(np.zeros(100, made.evaluator.layout.dtype))["discount"]
+    assert discount == pytest.approx(0.998)

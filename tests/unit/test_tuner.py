@@ -131,6 +131,14 @@ def test_slow_evaluations_are_done_by_many_now_and_then(
     assert cores == made.learner_cores + made.sampler.processes
 
 
+@pytest.mark.parametrize("threads", [16, 20])
+def test_a_learner_on_all_cores_is_evaluated_all_the_same(threads: int) -> None:
+    spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
+    config = default_config(env=SPEC.id, device="cpu")
+    made, _ = resolve(config_with(config, {"learner.threads": threads}), spec, DESKTOP)
+    assert (made.sampler.processes, made.evaluator.processes) == (1, 1)
+
+
 def test_evaluators_that_were_asked_for_are_kept() -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
     config = default_config(env=SPEC.id, device="cpu")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from spreeze.checkpoint import save_best
 from spreeze.config import settled
 from spreeze.envs.targets import reference
-from spreeze.placement import usable_cores
+from spreeze.placement import cores_beside
 from spreeze.policy import Policy
 from spreeze.roles.base import Context
 from spreeze.roles.crew import Crew, HelperKilled
@@ -28,7 +28,7 @@ from spreeze.wires.weights import Stamp
 POLL_S = 0.02
 LOOK_EVERY_S = 0.05
 BORROW_S = 10.0
-"""How long samplers leave their cores to an evaluation, at most: its episodes may never end."""
+"""How long samplers leave their cores to an evaluation, at most: its episodes may never end, and it may be killed."""
 AVERAGE_GROWS = 100_000
 """Updates up to which the average covers less: at first every policy is far better than the ones before."""
 
@@ -37,21 +37,19 @@ def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
     config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
     target = reference(ctx.job.env, ctx.spec)
-    num = _num_processes(ctx)
+    planned = min(settled(config.processes), config.episodes)
+    num = _num_processes(ctx, planned)
     crew = Crew(target, ctx.spec, form, config.episodes, num)
     # As much work as was planned, if it has to be done by fewer.
-    share = min(1.0, settled(config.share) * settled(config.processes) / num)
-    borrowed = _cores_to_borrow(ctx, num)
+    share = min(1.0, settled(config.share) * planned / num)
+    ctx.words["borrowed_cores"] = _cores_to_borrow(ctx, num)
     policy = Policy(ctx.spec, form)
     average = Average(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
-    stamp, began_s, next_s = Stamp(), 0.0, 0.0
-    ctx.words["borrowed_cores"] = 0  # by one that was killed while it played
+    stamp, next_s = Stamp(), 0.0
 
     def meanwhile() -> bool:
         average.look()
-        if ctx.now() - began_s > BORROW_S:
-            ctx.words["borrowed_cores"] = 0
         return ctx.control.stopping
 
     try:
@@ -65,34 +63,34 @@ def run(ctx: Context) -> Iterator[None]:
             stamp = average.stamp
             policy.vector[:] = average.vector
             began_s = ctx.now()
-            ctx.words["borrowed_cores"] = borrowed
+            ctx.words["borrowed_until_s"] = began_s + BORROW_S
             results = yield from crew.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
-            ctx.words["borrowed_cores"] = 0
+            ctx.words["borrowed_until_s"] = 0
             _report(ctx, policy, stamp, np.array(results))
             next_s = began_s + max(config.every_s, (ctx.now() - began_s) / share)
     except HelperKilled:  # a part of this process: it goes, too, and is started anew as a whole
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
-        ctx.words["borrowed_cores"] = 0
+        ctx.words["borrowed_until_s"] = 0
         crew.close()
 
 
-def _num_processes(ctx: Context) -> int:
+def _num_processes(ctx: Context, planned: int) -> int:
     """How many may play: threads of the user's code would be missing in a helper, which may wait for them."""
     if ctx.config.serial:
         return 1
     if len(os.listdir("/proc/self/task")) > 1:
         ctx.note("there are threads already, so one process plays all episodes")
         return 1
-    return settled(ctx.config.evaluator.processes)
+    return planned
 
 
 def _cores_to_borrow(ctx: Context, num_processes: int) -> int:
     """How many samplers have to rest so that each process that plays has a core; one goes on."""
-    if ctx.config.cores != "separate":
+    if ctx.config.cores != "separate" or ctx.config.serial:
         return 0
     samplers = settled(ctx.config.sampler.processes)
-    missing = samplers + num_processes - usable_cores()
+    missing = samplers + num_processes - cores_beside(ctx.config.learner_cores)
     return min(max(missing, 0), samplers - 1)
 
 

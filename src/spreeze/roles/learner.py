@@ -7,7 +7,6 @@ Owns: the replay and the training state.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from spreeze.replay import Replay
 from spreeze.roles.base import Context, Pace
 from spreeze.roles.swap import Learning, Swap, free_memory
 from spreeze.roles.traffic import Intake, Outbox
-from spreeze.rundir import RunDir
+from spreeze.rundir import updates_before
 from spreeze.spec import PLACEMENTS
 from spreeze.updater import Updater, out_of_memory
 from spreeze.updates import State, init_state
@@ -49,7 +48,7 @@ def run(ctx: Context) -> Iterator[None]:
     warmup_steps = warmup * config.hyper.rows().segment
     pace = Pace(warmup_steps)
     knobs, (_, most) = ctx.control.supervisor, settled(config.learner.ratio_bounds)
-    updates = _updates_before(config.resume)
+    updates = updates_before(config.resume)
     logged_s = saved_s = ctx.now()
     logged_updates = updates
     intake_s = next_intake_s = 0.0
@@ -193,13 +192,6 @@ def _save(ctx: Context, updater: Learning, policy: Policy, updates: int) -> None
     keep = ctx.config.checkpoint.keep
     if not save_training(ctx.run.checkpoints, updates, tensors, {"config": config}, keep):
         ctx.words["saves_failed"] += 1
-
-
-def _updates_before(resume: str | None) -> int:
-    """Updates done by the run that is resumed. Not from the state: float32 stops counting at 2^24."""
-    if resume is None:
-        return 0
-    return int(RunDir(Path(resume) / "checkpoints" / "last").read("config")["updates"])
 
 
 def _restore(run: str, state: State) -> None:

@@ -14,6 +14,7 @@ from spreeze.config import settled
 from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy
 from spreeze.roles.base import Context, allowed_steps
+from spreeze.rundir import updates_before
 
 HOLD_S = 0.005
 LOG_EVERY_S = 2.0
@@ -32,6 +33,7 @@ def run(ctx: Context) -> Iterator[None]:
     )
     env_seed, policy_seed = ctx.seed(2)
     group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.rows())
+    group.discount_by(config.hyper.discount_after(updates_before(config.resume)))
     policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
     policy.seed(policy_seed)
     # All environments of all samplers share out the kinds of exploration; this is our share.
@@ -41,7 +43,7 @@ def run(ctx: Context) -> Iterator[None]:
     lane = ctx.experience.writer(ctx.job.index)
     random_steps = -(-config.sampler.random_steps // num_samplers)
     learner, all_steps = config.learner, ctx.control.samplers["env_steps"]
-    active, borrowed = ctx.control.supervisor, ctx.control.evaluator
+    active = ctx.control.supervisor
     fewest, _ = settled(learner.ratio_bounds)
     first_share = allowed_steps(settled(learner.warmup_rows), FIRST_UPDATES, fewest)
     returns: deque[tuple[float, int]] = deque(maxlen=100)
@@ -57,7 +59,7 @@ def run(ctx: Context) -> Iterator[None]:
                 ctx.wait(HOLD_S)
                 yield
                 continue
-            if ctx.job.index >= active["active_samplers"] - borrowed["borrowed_cores"]:
+            if _has_lent_its_core(ctx):
                 ctx.idle(REST_S)  # not a wait: the core is at work
                 yield
                 continue
@@ -93,6 +95,14 @@ def run(ctx: Context) -> Iterator[None]:
             yield
     finally:
         group.close()
+
+
+def _has_lent_its_core(ctx: Context) -> bool:
+    """Whether an evaluation has it for the moment: up to a time, as it may be stuck or killed before it gives it back."""
+    evaluator, active = ctx.control.evaluator, ctx.control.supervisor["active_samplers"]
+    if ctx.now() >= evaluator["borrowed_until_s"]:
+        return False
+    return bool(ctx.job.index >= max(active - evaluator["borrowed_cores"], 1))
 
 
 def _log(ctx: Context) -> None:

@@ -133,13 +133,13 @@ def _evaluators(filler: Filler, spec: EnvSpec, cores: int) -> None:
     if spec.step_us and not spec.vector_envs and not filler.config.serial:
         seconds = 1e-6 * spec.step_us * episodes * (spec.max_episode_steps or USUAL_EPISODE)
         most = min(cores - filler.config.learner_cores, episodes)
-        num = min(max(round(seconds / EVALUATION_S), 1), most)
+        num = max(min(round(seconds / EVALUATION_S), most), 1)
         num = math.ceil(episodes / math.ceil(episodes / num))  # more would not be done sooner
         busy = min(max(round(seconds / EVALUATE_EVERY_S), 1), max(int(MOST_OF_CORES * cores), 1))
         reason = f"{episodes} episodes take up to {seconds:.1f} s on one core"
     num = min(int(filler.fill("evaluator.processes", num, reason)), episodes)
     busy = min(busy, num)
-    reason = f"{busy} of {cores} cores on average, borrowed from the samplers"
+    reason = f"{busy} of {cores} cores on average"
     filler.fill("evaluator.share", busy / num, reason)
 
 

@@ -5,7 +5,7 @@
 | supervisor | supervisor     | stop flag, and the live knobs: how many samplers act, batch size, least updates per env step |
 | learner    | learner        | progress, replay fill, policy lag, age of the other device's copies, what it really uses, how many env steps samplers may reach |
 | samplers   | sampler i      | progress and the means of its latest episodes |
-| evaluator  | evaluator      | progress, the latest and best evaluation, how many samplers rest while it plays |
+| evaluator  | evaluator      | progress, the latest and best evaluation, how many samplers rest while it plays, and until when at most |
 | visualizer | visualizer     | pictures drawn, videos written |
 
 `beats` counts units of work done and is the heartbeat: it moves only when the role gets on, so a
@@ -59,6 +59,7 @@ SAMPLER = [
 EVALUATOR = [
     *_WORK,
     ("borrowed_cores", "<i8"),
+    ("borrowed_until_s", "<f8"),
     ("evaluations", "<i8"),
     ("saves_failed", "<i8"),
     ("updates", "<i8"),

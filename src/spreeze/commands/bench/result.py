@@ -65,3 +65,9 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("spreeze", "torch", "numpy", "gymnasium")},
     }
+
+
+def machine_label(facts: dict[str, Any]) -> str:
+    """The machine in a word, for names of files."""
+    gpus: list[str] = facts["gpu"]
+    return gpus[0].split()[-1].lower() if gpus else f"{facts['cores']}cores"

@@ -1,0 +1,117 @@
+"""How soon is a task learned, and does it stay learned?
+
+    python bench/steady.py ENV TARGET [--seeds 1,2,3] [--after 60] [--time 180] [--runs FOLDER] [FLAGS OF spreeze train]
+
+Every seed is a run of the command, nothing given but the seed and FLAGS, its update compiled beforehand. It is
+stopped `--after` seconds past the first evaluation at TARGET, or after `--time` seconds. "Steady" is the worst
+evaluation since then as a share of the best one before it. Prints a line per run and writes all of them with
+their evaluations to bench/results/steady-<env>-<machine>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spreeze.commands.bench.result import machine_facts, machine_label
+from spreeze.curves import read_curve
+from spreeze.rundir import RunDir
+
+ROOT = Path(__file__).parent.parent
+TIME, RETURN = 0, 3
+"""Columns of a curve."""
+
+
+def main() -> None:
+    """Run all seeds, print and keep what they gave."""
+    args, flags = arguments()
+    subprocess.run([sys.executable, "-m", "spreeze", "tune", args.env, "--compile"], check=True)
+    machine = machine_facts()
+    path = ROOT / "bench" / "results" / f"steady-{args.env}-{machine_label(machine)}.json"
+    kept: dict[str, Any] = {
+        "command": ["python", "bench/steady.py", *sys.argv[1:]],
+        "machine": machine,
+        "env": args.env,
+        "target": args.target,
+        "runs": [],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in args.seeds:
+            curve, summary = run(args, flags, seed, Path(args.runs or folder))
+            row = {"seed": seed, **judge(curve, args.target), **summary}
+            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+            kept["runs"].append({**row, "curve": curve.round(1).tolist()})
+            path.write_text(json.dumps(kept) + "\n")
+    print(f"kept in {path}")
+
+
+def arguments() -> tuple[argparse.Namespace, list[str]]:
+    """The command line, and what of it is for the runs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("env")
+    parser.add_argument("target", type=float)
+    parser.add_argument("--seeds", type=lambda text: text.split(","), default=["1", "2", "3"])
+    parser.add_argument("--after", type=float, default=60.0)
+    parser.add_argument("--time", type=float, default=180.0)
+    parser.add_argument("--runs", help="keep the runs in this folder")
+    return parser.parse_known_args()
+
+
+def run(
+    args: argparse.Namespace, flags: list[str], seed: str, folder: Path
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """One run of the command: its evaluations, and how fast it was."""
+    path = folder / f"{args.env}-{seed}"
+    command = ["train", args.env, "--seed", seed, "--time", f"{args.time}s", "--runs", str(folder)]
+    command += ["--name", path.name, *flags]
+    with subprocess.Popen(
+        [sys.executable, "-m", "spreeze", *command], stdout=subprocess.DEVNULL
+    ) as process:
+        while process.poll() is None:
+            time.sleep(0.5)
+            if path.is_dir() and learned_for(read_curve(RunDir(path)), args.target) > args.after:
+                process.send_signal(signal.SIGINT)
+                process.wait()
+    summary = RunDir(path).read("summary")
+    speed = {key: round(summary[key]) for key in ("sample_hz", "update_hz")}
+    return read_curve(RunDir(path)), speed | {"batch_size": summary["batch_size"]}
+
+
+def learned_for(curve: np.ndarray, target: float) -> float:
+    """Seconds of evaluations since the first one at the target."""
+    since = curve[first_at(curve, target) :, TIME]
+    return float(np.ptp(since)) if len(since) else 0.0
+
+
+def first_at(curve: np.ndarray, target: float) -> int:
+    """The first evaluation at the target; past the end if there is none."""
+    reached = curve[:, RETURN] >= target
+    return int(reached.argmax()) if reached.any() else len(curve)
+
+
+def judge(curve: np.ndarray, target: float) -> dict[str, Any]:
+    """When the target was reached, the best evaluation, and the deepest fall since."""
+    first, returns = first_at(curve, target), curve[:, RETURN]
+    best = np.maximum.accumulate(returns)
+    share = 1 - (best - returns) / np.abs(best)
+    reached = first < len(curve)
+    return {
+        "seconds": float(curve[first, TIME].round(1)) if reached else None,
+        "best": float(returns.max().round(1)) if len(curve) else None,
+        "steady": float(share[first:].min().round(3)) if reached else None,
+        "for_s": round(learned_for(curve, target), 1),
+        "evaluation_every_s": round(float(np.median(np.diff(curve[:, TIME]))), 2),
+    }
+
+
+if __name__ == "__main__":
+    main()
