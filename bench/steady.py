@@ -73,17 +73,27 @@ def run(
     path = folder / f"{args.env}-{seed}"
     command = ["train", args.env, "--seed", seed, "--time", f"{args.time}s", "--runs", str(folder)]
     command += ["--name", path.name, *flags]
-    with subprocess.Popen(
-        [sys.executable, "-m", "spreeze", *command], stdout=subprocess.DEVNULL
-    ) as process:
+    folder.mkdir(parents=True, exist_ok=True)
+    log = path.with_suffix(".log")
+    with (
+        log.open("w") as said,
+        subprocess.Popen(
+            [sys.executable, "-m", "spreeze", *command], stdout=said, stderr=said
+        ) as process,
+    ):
         while process.poll() is None:
             time.sleep(0.5)
-            if path.is_dir() and learned_for(read_curve(RunDir(path)), args.target) > args.after:
+            if learned_for(read_curve(RunDir(path)), args.target) > args.after:
                 process.send_signal(signal.SIGINT)
                 process.wait()
+    if process.returncode not in (0, 130):
+        sys.exit(log.read_text())
     summary = RunDir(path).read("summary")
     speed = {key: round(summary[key]) for key in ("sample_hz", "update_hz")}
-    return read_curve(RunDir(path)), speed | {"batch_size": summary["batch_size"]}
+    lines = (RunDir(path).metrics / "evaluator-0.jsonl").read_text().splitlines()
+    evaluation_s = float(np.median([json.loads(line)["eval/seconds"] for line in lines]))
+    facts = {"batch_size": summary["batch_size"], "evaluation_s": round(evaluation_s, 2)}
+    return read_curve(RunDir(path)), speed | facts
 
 
 def learned_for(curve: np.ndarray, target: float) -> float:

@@ -66,8 +66,9 @@ def run(ctx: Context) -> Iterator[None]:
             ctx.words["borrowed_until_s"] = began_s + BORROW_S
             results = yield from crew.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
             ctx.words["borrowed_until_s"] = 0
-            _report(ctx, policy, stamp, np.array(results))
-            next_s = began_s + max(config.every_s, (ctx.now() - began_s) / share)
+            took_s = ctx.now() - began_s
+            _report(ctx, policy, stamp, np.array(results), took_s)
+            next_s = began_s + max(config.every_s, took_s / share)
     except HelperKilled:  # a part of this process: it goes, too, and is started anew as a whole
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
@@ -134,7 +135,9 @@ class Average:
         return since / min(covered, self._span)
 
 
-def _report(ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.float64]) -> None:
+def _report(
+    ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.float64], took_s: float
+) -> None:
     """Record an evaluation, stamped with the newest weights that it judged and the time it was known."""
     words, target = ctx.words, ctx.config.target
     returns, lengths = results[:, 0], results[:, 1]
@@ -155,6 +158,7 @@ def _report(ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.floa
             "eval/max_reward": float(returns.max()),
             "eval/mean_ep_length": float(lengths.mean()),
             "eval/best_mean_reward": float(words["best_return"]),
+            "eval/seconds": took_s,
         },
     )
     words["return_mean"] = mean
