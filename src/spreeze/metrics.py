@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -85,7 +86,7 @@ class TensorBoard:
         self._folder = run_path / "tensorboard"
         self._follower = Follower(run_path / "metrics")
         self._writer: Any = None
-        # Its import takes a second on a busy machine: not while the supervisor is needed.
+        # Its import takes a moment on a busy machine: not while the supervisor is needed.
         self._importing = threading.Thread(target=self._open, name="tensorboard", daemon=True)
 
     def update(self) -> None:
@@ -111,10 +112,24 @@ class TensorBoard:
             self._writer.close()
 
     def _open(self) -> None:
-        from tensorboardX import SummaryWriter
+        with _without_torch():
+            from tensorboardX import SummaryWriter
 
         with contextlib.suppress(OSError):
             self._writer = SummaryWriter(str(self._folder), flush_secs=10)
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """Import as if it were not installed: tensorboardX would load it, a second of a core, just to know its tensors."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
 
 
 class Rate:

@@ -6,6 +6,8 @@ import errno
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,21 @@ def test_tensorboard_gets_the_same_numbers(tmp_path: Path) -> None:
     TensorBoard(tmp_path).close()
     (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"eval/mean_reward" in events.read_bytes()
+
+
+def test_tensorboard_does_without_torch_and_leaves_it_to_others(tmp_path: Path) -> None:
+    """It costs a second of a core and 200 MB; that of the supervisor is the learner's."""
+    (tmp_path / "metrics").mkdir()
+    script = """
+import sys
+from pathlib import Path
+from spreeze.metrics import TensorBoard
+TensorBoard(Path(sys.argv[1])).close()
+assert list(Path(sys.argv[1], "tensorboard").iterdir())
+assert not {name for name in sys.modules if name.split(".")[0] == "torch"}
+import torch
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
 
 
 def test_a_rate_is_over_its_window() -> None:
