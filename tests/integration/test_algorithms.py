@@ -53,7 +53,7 @@ def test_a_known_answer_is_learned(name: str, kind: str, runs: str) -> None:
 
 @every
 def test_a_seed_repeats_and_a_checkpoint_holds_all(name: str, kind: str, runs: str) -> None:
-    knobs = {"target": None, "steps": "2500", "algo.hidden": (8,)}
+    knobs = {"target": None, "steps": "2500", "algo.hidden": (8,), "learner.batch_size": 32}
     first, second = (train(name, kind, runs, name=n, **knobs) for n in ("a", "b"))
     ours, theirs = parameters(first), parameters(second)
     assert first.summary["updates"] > 0
