@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,12 +123,14 @@ def test_with_fewer_samplers_at_work_one_goes_on_too(stage: Any) -> None:
     assert made.who_steps() == [True, False, False]
 
 
-def test_only_those_who_play_need_cores(stage: Any) -> None:
+def test_only_those_who_play_need_cores(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "cores_beside", lambda _: 3)
     made = stage(**{"evaluator.processes": 16, "evaluator.episodes": 1})
     made.publish(1, 2)
-    next(made.evaluates)
-    assert made.who_steps() == [True, False, False], "three samplers and one that plays, two cores"
-    assert made.control.evaluator["borrowed_cores"] == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda _: ["one thread"])
+        next(made.evaluates)
+    assert made.who_steps() == [True, True, False], "three samplers and one that plays, three cores"
 
 
 def test_an_evaluation_that_is_stuck_gives_them_back(stage: Any) -> None:
@@ -142,6 +145,13 @@ def test_an_evaluation_that_is_stuck_gives_them_back(stage: Any) -> None:
 
 def test_few_cores_are_left_to_the_kernel(stage: Any) -> None:
     made = stage(cores="shared")
+    made.publish(1, 2)
+    next(made.evaluates)
+    assert made.who_steps() == [True, True, True]
+
+
+def test_in_one_process_there_is_nothing_to_lend(stage: Any) -> None:
+    made = stage(serial=True)
     made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, True, True]
