@@ -17,7 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -91,9 +93,14 @@ def run(
     summary = RunDir(path).read("summary")
     speed = {key: round(summary[key]) for key in ("sample_hz", "update_hz")}
     lines = (RunDir(path).metrics / "evaluator-0.jsonl").read_text().splitlines()
-    evaluation_s = float(np.median([json.loads(line)["eval/seconds"] for line in lines]))
-    facts = {"batch_size": summary["batch_size"], "evaluation_s": round(evaluation_s, 2)}
+    evaluation_s = middle([json.loads(line)["eval/seconds"] for line in lines])
+    facts = {"batch_size": summary["batch_size"], "evaluation_s": evaluation_s}
     return read_curve(RunDir(path)), speed | facts
+
+
+def middle(seconds: Sequence[float]) -> float | None:
+    """The median, if there is one."""
+    return round(median(seconds), 2) if seconds else None
 
 
 def learned_for(curve: np.ndarray, target: float) -> float:
@@ -119,7 +126,7 @@ def judge(curve: np.ndarray, target: float) -> dict[str, Any]:
         "best": float(returns.max().round(1)) if len(curve) else None,
         "steady": float(share[first:].min().round(3)) if reached else None,
         "for_s": round(learned_for(curve, target), 1),
-        "evaluation_every_s": round(float(np.median(np.diff(curve[:, TIME]))), 2),
+        "evaluation_every_s": middle(np.diff(curve[:, TIME]).tolist()),
     }
 
 

@@ -49,7 +49,7 @@ class AlgoConfig:
     gamma: float = 0.99
     """Discount per environment step."""
     late_gamma: float | None = None
-    """Discount from 100,000 updates on; up to there it moves away from gamma. None: it stays."""
+    """Discount from 100,000 updates on; up to there it grows from gamma. None: it stays."""
     hidden: tuple[int, ...] | Auto = "auto"
     """Width of each hidden layer, actor and critic alike. Auto: small for small tasks."""
     lr: float | Auto = "auto"

@@ -99,10 +99,11 @@ def run(ctx: Context) -> Iterator[None]:
 
 def _has_lent_its_core(ctx: Context) -> bool:
     """Whether an evaluation has it for the moment: up to a time, as it may be stuck or killed before it gives it back."""
-    evaluator, active = ctx.control.evaluator, ctx.control.supervisor["active_samplers"]
+    evaluator = ctx.control.evaluator
     if ctx.now() >= evaluator["borrowed_until_s"]:
         return False
-    return bool(ctx.job.index >= max(active - evaluator["borrowed_cores"], 1))
+    left = ctx.control.supervisor["active_samplers"] - evaluator["borrowed_cores"]
+    return bool(ctx.job.index >= max(left, 1))
 
 
 def _log(ctx: Context) -> None:
