@@ -34,7 +34,6 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "checkpoint.every_s": (0.1, 1e6),
     "checkpoint.keep": (1, 100_000),
     "algo.gamma": (0, 1),
-    "algo.late_gamma": (0, 0.999999),
     "algo.n_step": (1, 100),
     "algo.policy_delay": (1, 64),
     "algo.priority": (0, 4),
@@ -64,7 +63,7 @@ FRACTIONS = {
     *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "evaluator.average"),
     "checkpoint.every_s",
     *("visualizer.frames_hz", "visualizer.video_s"),
-    *("algo.gamma", "algo.late_gamma", "algo.lr", "algo.tau"),
+    *("algo.gamma", "algo.lr", "algo.tau"),
     *("algo.init_alpha", "algo.target_entropy_per_action"),
     *("algo.beta2", "algo.max_grad_norm", "algo.reward_scale", "algo.epsilon"),
     *("algo.target_noise", "algo.target_noise_clip", "algo.max_reuse", "algo.gae_lambda"),
@@ -152,11 +151,6 @@ def _check_sizes(config: Config) -> list[str]:
         if "auto" not in (value, capacity) and value > capacity:
             flag = name.replace("_", "-")
             problems.append(f"--{flag} {value} is larger than --replay.capacity {capacity}: {why}.")
-    gamma, late_gamma = config.hyper.gamma, config.hyper.late_gamma
-    if late_gamma is not None and late_gamma < gamma:
-        problems.append(
-            f"--algo.late-gamma {late_gamma} is less than --algo.gamma {gamma}, from which it grows."
-        )
     for asked, flag in (
         (config.visualizer.draw == "on", "--visualizer.draw on"),
         (config.track is not None, f"--track {config.track}"),

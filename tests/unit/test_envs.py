@@ -129,26 +129,6 @@ def test_segments_hold_every_step_once_and_say_where_episodes_end(
             assert step["past_return"] == pytest.approx(total, rel=1e-5)
 
 
-@pytest.mark.parametrize("form", [{"n_step": 1}, {"n_step": 3}, {"n_step": 1, "segment": 3}])
-def test_another_discount_holds_for_the_rows_to_come(form: dict[str, int]) -> None:
-    group, spec = make_group("plain", False, **form)
-    rows = np.zeros(NUM_ENVS, transition_layout(spec, RowForm(**form)).dtype)
-    actions, log_prob = np.zeros((NUM_ENVS, 1), np.float32), np.zeros(NUM_ENVS, np.float32)
-    group.reset(seed=0)
-    seen: list[float] = []
-    for gamma in (GAMMA, 0.5):
-        group.discount_by(gamma)
-        for _ in range(12):
-            num = group.step(actions, actions, 0, rows, log_prob)
-            seen += rows["discount"][:num].ravel().tolist()
-    group.close()
-    powers = range(1, form["n_step"] + 1)
-    assert {round(value, 6) for value in seen} == {
-        round(gamma**power, 6) for gamma in (GAMMA, 0.5) for power in powers
-    }
-    assert seen[-1] in [0.5**power for power in powers]
-
-
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_the_return_so_far_is_that_of_the_first_step(n_step: int) -> None:
     form = RowForm(gamma=GAMMA, n_step=n_step, past_return=True)

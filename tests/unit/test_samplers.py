@@ -155,29 +155,3 @@ def test_in_one_process_there_is_nothing_to_lend(stage: Any) -> None:
     made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, True, True]
-
-
-def test_rows_look_further_ahead_the_more_is_learned(stage: Any) -> None:
-    made = stage(**{"algo.gamma": 0.99, "algo.late_gamma": 0.998})
-    (reader, *_) = made.evaluator.experience.readers()
-    rows = np.zeros(100, made.evaluator.layout.dtype)
-    seen = []
-    for updates in (0, 50_000, 100_000, 1_000_000):
-        made.publish(updates)
-        made.seconds += 1
-        made.who_steps()
-        (discount,) = reader.drain(rows)["discount"]
-        seen.append(discount)
-    assert seen == pytest.approx([0.99, 1 - (0.01 * 0.002) ** 0.5, 0.998, 0.998])
-
-
-def test_rows_of_a_resumed_run_look_as_far_ahead_as_its_last(stage: Any, tmp_path: Path) -> None:
-    """From the first row on, before there are weights."""
-    folder = tmp_path / "before" / "checkpoints" / "last"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text('{"updates": 100000}')
-    made = stage(resume=str(tmp_path / "before"), **{"algo.late_gamma": 0.998})
-    (reader, *_) = made.evaluator.experience.readers()
-    made.who_steps()
-    (discount,) = reader.drain(np.zeros(100, made.evaluator.layout.dtype))["discount"]
-    assert discount == pytest.approx(0.998)

@@ -6,7 +6,6 @@ samplers need to know of it are plain facts that its config states: the form of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,10 +27,8 @@ Auto = Literal["auto"]
 Metrics = dict[str, "Tensor"]
 
 
-GAMMA_MOVES = 100_000
-"""Updates over which gamma becomes late_gamma."""
 RATES = ("lr", "tau")
-AS_DATA = (*RATES, "gamma", "late_gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
+AS_DATA = (*RATES, "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
 """Knobs that do not change what an update computes, nor how fast: it gets them as data, or only samplers do.
 Of a user's own algorithm that is known of the rates alone."""
 
@@ -48,8 +45,6 @@ class AlgoConfig:
 
     gamma: float = 0.99
     """Discount per environment step."""
-    late_gamma: float | None = None
-    """Discount from 100,000 updates on; up to there it grows from gamma. None: it stays."""
     hidden: tuple[int, ...] | Auto = "auto"
     """Width of each hidden layer, actor and critic alike. Auto: small for small tasks."""
     lr: float | Auto = "auto"
@@ -85,13 +80,6 @@ class AlgoConfig:
     def rows(self) -> RowForm:
         """What samplers write."""
         return RowForm(gamma=self.gamma, past_return=self.normalise_reward)
-
-    def discount_after(self, updates: int) -> float:
-        """The discount once so many updates are done: how far ahead it looks grows by the same factor each time."""
-        if self.late_gamma is None:
-            return self.gamma
-        way = min(updates / GAMMA_MOVES, 1.0)
-        return 1 - math.pow(1 - self.gamma, 1 - way) * math.pow(1 - self.late_gamma, way)
 
     def rates(self) -> tuple[float, float]:
         """Learning rate, and the share of the online network mixed into its target at each update."""

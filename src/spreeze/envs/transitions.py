@@ -28,7 +28,7 @@ class EnvGroup:
         self._columns = transition_layout(spec, form).columns()
         self._past = np.zeros(self.num_envs, np.float32) if form.past_return else None
         self._gatherer = _gatherer(self.num_envs, spec, form)
-        self.discount_by(form.gamma)
+        self._gamma = np.float32(form.gamma)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
         self.finished: list[tuple[float, int]] = []
@@ -40,12 +40,6 @@ class EnvGroup:
     def obs(self) -> Floats:
         """What to act on, one line per environment; overwritten by the next step."""
         return self._outcome.obs
-
-    def discount_by(self, gamma: float) -> None:
-        """Let the future count this much per step in the rows to come."""
-        self._gamma = np.float32(gamma)
-        if self._gatherer is not None:
-            self._gatherer.gamma = gamma
 
     def reset(self, seed: int) -> None:
         """Begin an episode everywhere."""
@@ -128,8 +122,7 @@ class Window:
 
     def __init__(self, num_envs: int, spec: EnvSpec, form: RowForm) -> None:
         """Room for n steps."""
-        self.gamma = form.gamma
-        """Discount per step; of those that are folded together later, too."""
+        self._gamma = form.gamma
         self._n_step = form.n_step
         shape = (form.n_step, num_envs)
         self._past: dict[str, NDArray[Any]] = {
@@ -186,7 +179,7 @@ class Window:
             total += np.where(going, discount * past["reward"][step], 0)
             if k:
                 next_obs[going] = past["next_obs"][step][going]
-            discount[going] *= self.gamma * ~past["terminated"][step][going]
+            discount[going] *= self._gamma * ~past["terminated"][step][going]
             going &= ~past["ended"][step]
         rows["reward"] = total
         rows["discount"] = discount
@@ -203,7 +196,7 @@ class Segments:
     def __init__(self, num_envs: int, spec: EnvSpec, form: RowForm) -> None:
         """Rows of `form`, none of them begun."""
         layout = transition_layout(spec, form)
-        self.gamma, self._steps = form.gamma, form.segment
+        self._gamma, self._steps = np.float32(form.gamma), form.segment
         self._rows = np.zeros(num_envs, layout.dtype)
         matrix = as_matrix(self._rows)
         self._fields = {
@@ -228,7 +221,7 @@ class Segments:
         fields, here = self._fields, (self._all, self._filled)
         fields["next_obs"][here] = out.next_obs
         fields["reward"][here] = out.reward[:, None]
-        fields["discount"][here] = (self.gamma * ~out.terminated)[:, None]
+        fields["discount"][here] = (self._gamma * ~out.terminated)[:, None]
         fields["ended"][here] = (out.terminated | out.truncated)[:, None]
         if past_return is not None:
             fields["past_return"][here] = past_return[:, None]

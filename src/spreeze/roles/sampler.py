@@ -14,7 +14,6 @@ from spreeze.config import settled
 from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy
 from spreeze.roles.base import Context, allowed_steps
-from spreeze.rundir import updates_before
 
 HOLD_S = 0.005
 LOG_EVERY_S = 2.0
@@ -33,7 +32,6 @@ def run(ctx: Context) -> Iterator[None]:
     )
     env_seed, policy_seed = ctx.seed(2)
     group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.rows())
-    group.discount_by(config.hyper.discount_after(updates_before(config.resume)))
     policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
     policy.seed(policy_seed)
     # All environments of all samplers share out the kinds of exploration; this is our share.
@@ -69,7 +67,6 @@ def run(ctx: Context) -> Iterator[None]:
                     policy.vector[:] = spare
                     version = stamp.version
                     words["version"] = version
-                    group.discount_by(config.hyper.discount_after(stamp.updates))
             # Random until there is a policy: nobody waits for the first weights. One that says how
             # likely its actions are acts from the start: with no weights, at random.
             at_start = version == 0 or env_steps < random_steps
