@@ -23,8 +23,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from tuner import plan_of, precompile
 
 from spreeze.commands.bench.result import machine_facts, machine_label
+from spreeze.config import settled
 from spreeze.curves import read_curve
 from spreeze.rundir import RunDir
 
@@ -36,7 +38,8 @@ TIME, RETURN = 0, 3
 def main() -> None:
     """Run all seeds, print and keep what they gave."""
     args, flags = arguments()
-    subprocess.run([sys.executable, "-m", "spreeze", "tune", args.env, "--compile"], check=True)
+    batch = settled(plan_of(args, {}, probe=True).config.learner.batch_size)
+    precompile(args, {"batch": batch})
     machine = machine_facts()
     path = ROOT / "bench" / "results" / f"steady-{args.env}-{machine_label(machine)}.json"
     kept: dict[str, Any] = {
@@ -65,6 +68,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--after", type=float, default=60.0)
     parser.add_argument("--time", type=float, default=180.0)
     parser.add_argument("--runs", help="keep the runs in this folder")
+    parser.set_defaults(device="auto")
     return parser.parse_known_args()
 
 

@@ -41,6 +41,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "algo.beta2": (0, 0.999999),
     "algo.max_grad_norm": (1e-6, 1e9),
     "algo.reward_scale": (1e-9, 1e9),
+    "algo.termination_cost": (0, 1e9),
     "algo.statistics_rows": (1000, 1e9),
     "algo.target_noise": (0, 10),
     "algo.target_noise_clip": (0, 10),
@@ -66,6 +67,7 @@ FRACTIONS = {
     *("algo.gamma", "algo.lr", "algo.tau"),
     *("algo.init_alpha", "algo.target_entropy_per_action"),
     *("algo.beta2", "algo.max_grad_norm", "algo.reward_scale", "algo.epsilon"),
+    "algo.termination_cost",
     *("algo.target_noise", "algo.target_noise_clip", "algo.max_reuse", "algo.gae_lambda"),
     *("algo.clip", "algo.entropy", "algo.priority", "algo.priority_correction"),
 }

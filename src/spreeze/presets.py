@@ -114,8 +114,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "ant": Preset(
         envs=("Ant-v*",),
-        why="it falls: categorical critics, all normalised; a small step for SAC",
-        algos=_locomotion(3e-4),
+        why="it falls, which must cost more than gamma shows: categorical critics, all normalised; a small step for SAC",
+        algos=_locomotion(3e-4, **{"algo.termination_cost": 500.0}),
     ),
     "humanoid": Preset(
         envs=("Humanoid-v*", "HumanoidStandup-v*"),

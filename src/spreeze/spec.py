@@ -205,6 +205,8 @@ class RowForm:
     """Env steps folded into one transition."""
     segment: int = 1
     """Transitions side by side in one row, each with how likely its action was."""
+    termination_cost: float = 0.0
+    """What is taken from the reward of a step that terminates its episode."""
     past_return: bool = False
     """Whether rows carry the discounted rewards of their episode so far, by which rewards are scaled."""
 

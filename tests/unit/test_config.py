@@ -143,6 +143,7 @@ def test_a_stored_config_cannot_name_code() -> None:
         ),
         ({"algo.gamma": 1.5}, ["--algo.gamma 1.5"]),
         ({"algo.gamma": float("nan")}, ["--algo.gamma nan"]),
+        ({"algo.termination_cost": -1.0}, ["--algo.termination-cost -1.0"]),
         ({"algo.hidden": ()}, ["--algo.hidden"]),
         ({"algo.hidden": (256, 0)}, ["--algo.hidden"]),
         ({"sampler.processes": 0}, ["--sampler.processes 0"]),

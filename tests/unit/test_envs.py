@@ -144,6 +144,41 @@ def test_the_return_so_far_is_that_of_the_first_step(n_step: int) -> None:
     group.close()
 
 
+@pytest.mark.parametrize("terminate", [True, False])
+@pytest.mark.parametrize("form", [{"n_step": 1}, {"n_step": 3}, {"n_step": 1, "segment": 3}])
+def test_rows_pay_for_a_termination_and_episodes_do_not(
+    form: dict[str, int], terminate: bool
+) -> None:
+    def played(cost: float) -> tuple[dict[str, Any], list[tuple[float, int]]]:
+        made: dict[str, Any] = {**form, "past_return": True, "termination_cost": cost}
+        group, spec = make_group("plain", terminate, **made)
+        rows = np.zeros(NUM_ENVS, transition_layout(spec, RowForm(**made)).dtype)
+        actions, log_prob = np.zeros((NUM_ENVS, 1), np.float32), np.zeros(NUM_ENVS, np.float32)
+        group.reset(seed=0)
+        names = ("obs", "reward", "discount", "past_return")
+        stored: dict[str, list[Any]] = {name: [] for name in names}
+        for _ in range(40):
+            num = group.step(actions, actions, 0, rows, log_prob)
+            for name in names:
+                stored[name].append(rows[name][:num].ravel().copy())
+        group.close()
+        return {name: np.concatenate(stored[name]) for name in names}, group.finished
+
+    free, paid = played(0.0), played(50.0)
+    assert paid[1] == free[1] != [], "returns are the environment's own"
+    step = free[0]["obs"].reshape(-1, 3)[:, 1]
+    length = np.array(LENGTHS)[free[0]["obs"].reshape(-1, 3)[:, 0].astype(int) // 1000]
+    to_the_end = length - step - 1
+    within = terminate & (to_the_end < form["n_step"])
+    assert within.any() == terminate
+    lost = np.where(within, 50.0 * GAMMA**to_the_end, 0)
+    assert free[0]["reward"] - paid[0]["reward"] == pytest.approx(lost, abs=0.02)
+    last = terminate & (to_the_end == 0)
+    past = free[0]["past_return"] - paid[0]["past_return"]
+    assert past == pytest.approx(np.where(last, 50.0, 0), abs=0.02)
+    assert (paid[0]["discount"] == free[0]["discount"]).all()
+
+
 def test_a_segment_does_not_reach_over_a_step_that_is_not_finite() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
     form = RowForm(gamma=GAMMA, segment=4)

@@ -7,7 +7,7 @@ samplers need to know of it are plain facts that its config states: the form of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,7 +28,10 @@ Metrics = dict[str, "Tensor"]
 
 
 RATES = ("lr", "tau")
-AS_DATA = (*RATES, "gamma", "n_step", "init_alpha", "noise", "spread", "epsilon")
+AS_DATA = (
+    *(*RATES, "gamma", "n_step", "termination_cost"),
+    *("init_alpha", "noise", "spread", "epsilon"),
+)
 """Knobs that do not change what an update computes, nor how fast: it gets them as data, or only samplers do.
 Of a user's own algorithm that is known of the rates alone."""
 
@@ -63,6 +66,8 @@ class AlgoConfig:
     """Rows after which these statistics begin to forget: what networks see must not change faster than they learn."""
     reward_scale: float = 1.0
     """Rewards are multiplied by this."""
+    termination_cost: float = 0.0
+    """Taken from the reward of a step that terminates its episode, in training alone: gamma hides most of what a fall costs."""
 
     def head(self, spec: EnvSpec) -> Head:
         """What the policy's last layer means."""
@@ -79,7 +84,11 @@ class AlgoConfig:
 
     def rows(self) -> RowForm:
         """What samplers write."""
-        return RowForm(gamma=self.gamma, past_return=self.normalise_reward)
+        return RowForm(
+            gamma=self.gamma,
+            termination_cost=self.termination_cost,
+            past_return=self.normalise_reward,
+        )
 
     def rates(self) -> tuple[float, float]:
         """Learning rate, and the share of the online network mixed into its target at each update."""
@@ -120,7 +129,7 @@ class OffPolicyConfig(AlgoConfig):
 
     def rows(self) -> RowForm:
         """Transitions of n steps."""
-        return RowForm(gamma=self.gamma, n_step=self.n_step, past_return=self.normalise_reward)
+        return replace(super().rows(), n_step=self.n_step)
 
     def rates(self) -> tuple[float, float]:
         """Learning rate and tau."""

@@ -8,7 +8,7 @@ step by PPO's clip around the policy that acted. With today's policy both are pl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
@@ -58,7 +58,7 @@ class PPOConfig(AlgoConfig):
 
     def rows(self) -> RowForm:
         """Segments."""
-        return RowForm(gamma=self.gamma, segment=self.segment, past_return=self.normalise_reward)
+        return replace(super().rows(), segment=self.segment)
 
     def reuse(self) -> float:
         """The knob of that name."""

@@ -28,7 +28,7 @@ class EnvGroup:
         self._columns = transition_layout(spec, form).columns()
         self._past = np.zeros(self.num_envs, np.float32) if form.past_return else None
         self._gatherer = _gatherer(self.num_envs, spec, form)
-        self._gamma = np.float32(form.gamma)
+        self._gamma, self._cost = np.float32(form.gamma), np.float32(form.termination_cost)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
         self.finished: list[tuple[float, int]] = []
@@ -57,22 +57,20 @@ class EnvGroup:
         out = self._outcome
         if self._gatherer is not None:
             self._gatherer.begin(out.obs, actions, version, log_prob)
-            self._stepper.step(env_actions, out)
+            self._advance(env_actions)
             past = self._past_return(out)
-            self._count(out)
             return self._gatherer.end(out, past, rows)
         columns = self._columns
         matrix = as_matrix(rows[: self.num_envs])
         matrix[:, columns["obs"]] = out.obs
         matrix[:, columns["action"]] = actions
-        self._stepper.step(env_actions, out)
+        self._advance(env_actions)
         matrix[:, columns["next_obs"]] = out.next_obs
         matrix[:, columns["reward"].start] = out.reward
         matrix[:, columns["discount"].start] = self._gamma
         rows["version"][: self.num_envs] = version
         if (past := self._past_return(out)) is not None:
             matrix[:, columns["past_return"].start] = past
-        self._count(out)
         if not out.eventful:
             return self.num_envs
         matrix[out.terminated, columns["discount"].start] = 0
@@ -81,6 +79,14 @@ class EnvGroup:
     def close(self) -> None:
         """Close the environments."""
         self._stepper.close()
+
+    def _advance(self, env_actions: NDArray[Any]) -> None:
+        """Step everywhere. Episodes are counted as the environment has them, before rows pay for a termination."""
+        out = self._outcome
+        self._stepper.step(env_actions, out)
+        self._count(out)
+        if self._cost and out.eventful:
+            out.reward[out.terminated] -= self._cost
 
     def _past_return(self, out: Outcome) -> Floats | None:
         """Discounted rewards of each episode so far, this step included; None if nobody asks."""
