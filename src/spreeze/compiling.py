@@ -18,6 +18,7 @@ import platform
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import warnings
 from importlib.util import find_spec
@@ -49,8 +50,8 @@ SWITCH_S = 0.0005
 class Compilation:
     """One compiled update on its way: `poll` it now and then."""
 
-    def __init__(self, recipe: Recipe, log: Path) -> None:
-        """Take it from the cache at once, or start to compile in the background."""
+    def __init__(self, recipe: Recipe, log: Path, wait_s: float = 0) -> None:
+        """Take it from the cache at once, or start to compile in the background, after `wait_s`."""
         self.recipe = recipe
         self.step: StepFunction | None = None
         """The compiled form, when it is ready and loaded."""
@@ -60,6 +61,8 @@ class Compilation:
         """Where it lies."""
         self.digest = ""
         """Of the file that `step` came from: another run may replace it."""
+        self._start_s: float | None = None
+        """When to start compiling, until that is done."""
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._log = log
@@ -72,12 +75,16 @@ class Compilation:
             if recipe.device == "cpu" and compiler() is None:
                 self.problem = "no C++ compiler was found (Debian: apt install g++)"
                 return
-            self._process = self._start()
+            self._start_s = time.monotonic() + wait_s
 
     def poll(self) -> bool:
         """Whether it is settled: `step` or `problem` is there."""
         if self.step is not None or self.problem is not None:
             return True
+        if self._start_s is not None:
+            if time.monotonic() < self._start_s:
+                return False
+            self._start_s, self._process = None, self._start()
         if self._process is not None:
             code = self._process.poll()
             if code is None:
@@ -280,7 +287,4 @@ if __name__ == "__main__":
     faulthandler.enable()  # so that the log says where it crashed
     die_with_parent(int(sys.argv[1]))
     os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))  # not those of the learner alone
-    asked_for = Recipe(**json.load(sys.stdin))
-    if asked_for.device == "cpu":
-        os.nice(19)  # learning and sampling come first
-    compile_step(asked_for)
+    compile_step(Recipe(**json.load(sys.stdin)))

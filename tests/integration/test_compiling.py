@@ -247,6 +247,17 @@ def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
     assert not made.path().exists(), "the next run compiles anew"
 
 
+def context(batch_size: int, tmp_path: Path) -> Any:
+    """As much of a learner's context as swapping needs."""
+    return SimpleNamespace(
+        config=config_with(default_config(env="x"), {"learner.batch_size": batch_size}),
+        words={},
+        control=SimpleNamespace(supervisor={"batch_size": batch_size}),
+        run=SimpleNamespace(log=lambda _: tmp_path / "log"),
+        note=lambda _: None,
+    )
+
+
 def test_a_form_that_was_found_right_is_not_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,13 +277,7 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
 
     def learn(verdict: int = 1) -> dict[str, float]:
         updater = filled(made)
-        ctx: Any = SimpleNamespace(
-            config=config_with(default_config(env="x"), {"learner.batch_size": 64}),
-            words={},
-            control=SimpleNamespace(supervisor={"batch_size": 64}),
-            run=SimpleNamespace(log=lambda _: tmp_path / "log"),
-            note=lambda _: None,
-        )
+        ctx = context(64, tmp_path)
         Swap(ctx, updater, updater._replay).run()
         assert ctx.words["compiled"] == verdict
         return updater.metrics()
@@ -294,6 +299,32 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
     monkeypatch.setattr(swap, "algorithm_file", lambda _: Path("own.py"))
     learn()
     assert looked == ["looked"]
+
+
+@pytest.mark.parametrize(("device", "begun"), [("cpu", [0, 0, 0, 1]), ("cuda", [1, 1, 1, 1])])
+def test_learning_on_a_cpu_has_its_first_seconds_alone(
+    device: str, begun: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler takes its share of the same cores; on a GPU it does not."""
+    clock, started, made = [1000.0], [], recipe(device=device, batch_size=67)
+
+    def start(_: Compilation) -> Any:
+        started.append(clock[0])
+        return SimpleNamespace(poll=lambda: None, kill=lambda: None, wait=lambda: None)
+
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(Compilation, "_start", start)
+    monkeypatch.setattr(Recipe, "path", lambda _: tmp_path / "none yet")
+    monkeypatch.setattr(Swap, "_recipes", lambda *_: [made])
+    updater = filled(recipe(batch_size=67))
+    learner = Swap(context(67, tmp_path), updater, updater._replay)
+    seen = []
+    for seconds in (0, 1, 8.9, 0.2):
+        clock[0] += seconds
+        learner.run()
+        seen.append(len(started))
+    learner.close()
+    assert seen == begun
 
 
 @pytest.fixture

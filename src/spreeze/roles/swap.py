@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -24,6 +25,9 @@ Learning = Updater | Pair
 """On one device or on two."""
 SMALLEST_BATCH = 256
 """Out of GPU memory, batches are halved down to this."""
+PATIENCE_S = 10.0
+"""Learning on a CPU goes on this long before anything is compiled beside it: the compiler takes its share of
+the same cores, and what is solved by then is solved sooner without."""
 
 
 class Swap:
@@ -41,6 +45,7 @@ class Swap:
         """By batch size: the word `compiled`, once that is settled."""
         # One process that takes turns must not change its arithmetic at a random moment.
         self._wanted = ctx.config.learner.compile and not ctx.config.serial
+        self._alone_until_s = time.monotonic() + PATIENCE_S
         size = settled(ctx.config.learner.batch_size)
         self._largest = 1 << 62
         """Batch size that is known to fit."""
@@ -119,7 +124,11 @@ class Swap:
     def _compilations(self, size: int) -> list[Compilation]:
         if size not in self._running:
             log = self._ctx.run.log("compiler")
-            self._running[size] = [Compilation(recipe, log) for recipe in self._recipes(size)]
+            alone_s = max(0.0, self._alone_until_s - time.monotonic())
+            self._running[size] = [
+                Compilation(recipe, log, alone_s if recipe.device == "cpu" else 0)
+                for recipe in self._recipes(size)
+            ]
         return self._running[size]
 
     def _need_less(self) -> bool:
