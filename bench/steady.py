@@ -1,11 +1,13 @@
 """How soon is a task learned, and does it stay learned?
 
-    python bench/steady.py ENV TARGET [--seeds 1,2,3] [--after 60] [--time 180] [--runs FOLDER] [FLAGS OF spreeze train]
+    python bench/steady.py ENV TARGET [--seeds 1,2,3] [--after 60] [--time 180] [--runs FOLDER]
+        [--out FILE] [FLAGS OF spreeze train]
 
-Every seed is a run of the command, nothing given but the seed and FLAGS, its update compiled beforehand. It is
+Every seed is a run of the command, nothing given but the seed and FLAGS; the update that runs
+without FLAGS have is compiled beforehand. It is
 stopped `--after` seconds past the first evaluation at TARGET, or after `--time` seconds. "Steady" is the worst
 evaluation since then as a share of the best one before it. Prints a line per run and writes all of them with
-their evaluations to bench/results/steady-<env>-<machine>.json.
+their evaluations to FILE, or else bench/results/steady-<env>-<machine>.json.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from tuner import plan_of, precompile
+from tuner import plan_of
 
 from spreeze.commands.bench.result import machine_facts, machine_label
-from spreeze.config import settled
+from spreeze.commands.tune import compile_plan
 from spreeze.curves import read_curve
 from spreeze.rundir import RunDir
 
@@ -38,12 +40,11 @@ TIME, RETURN = 0, 3
 def main() -> None:
     """Run all seeds, print and keep what they gave."""
     args, flags = arguments()
-    batch = settled(plan_of(args, {}, probe=True).config.learner.batch_size)
-    precompile(args, {"batch": batch})
+    compile_plan(plan_of(args, {}, probe=True))
     machine = machine_facts()
-    path = ROOT / "bench" / "results" / f"steady-{args.env}-{machine_label(machine)}.json"
+    usual = ROOT / "bench" / "results" / f"steady-{args.env}-{machine_label(machine)}.json"
+    path = Path(args.out or usual)
     kept: dict[str, Any] = {
-        "command": ["python", "bench/steady.py", *sys.argv[1:]],
         "machine": machine,
         "env": args.env,
         "target": args.target,
@@ -54,7 +55,8 @@ def main() -> None:
             curve, summary = run(args, flags, seed, Path(args.runs or folder))
             row = {"seed": seed, **judge(curve, args.target), **summary}
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-            kept["runs"].append({**row, "curve": curve.round(1).tolist()})
+            command = ["python", "bench/steady.py", *sys.argv[1:]]
+            kept["runs"].append({**row, "curve": curve.round(1).tolist(), "command": command})
             path.write_text(json.dumps(kept) + "\n")
     print(f"kept in {path}")
 
@@ -68,6 +70,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--after", type=float, default=60.0)
     parser.add_argument("--time", type=float, default=180.0)
     parser.add_argument("--runs", help="keep the runs in this folder")
+    parser.add_argument("--out", help="write the result to this file")
     parser.set_defaults(device="auto")
     return parser.parse_known_args()
 

@@ -27,12 +27,11 @@ from typing import Any
 
 from spreeze.backends.local import Processes
 from spreeze.commands.bench.result import machine_facts, machine_label
-from spreeze.compiling import Compilation
+from spreeze.commands.tune import compile_plan
 from spreeze.config import config_with, default_config, settled
 from spreeze.metrics import finite, learning_speed
 from spreeze.placement import look_around
 from spreeze.plan import Plan, describe_env, make_plan
-from spreeze.recipe import recipe_of
 
 ROOT = Path(__file__).parent.parent
 FLAGS = {
@@ -59,10 +58,10 @@ def main() -> None:
         "processes": [chosen | {"processes": num} for num in args.only_samplers],
     }
     cells = []
-    for cell in [*grid, *ablations["batch"], *ablations["processes"]]:
-        cells += [] if cell in cells else [cell]
+    for asked_for in [*grid, *ablations["batch"], *ablations["processes"]]:
+        cells += [] if asked_for in cells else [asked_for]
     for batch in sorted({chosen["batch"], *(cell["batch"] for cell in cells)}):
-        precompile(args, chosen | {"batch": batch})
+        compile_plan(plan_of(args, chosen | {"batch": batch}, probe=True))
     facts = {
         "command": ["python", "bench/tuner.py", *sys.argv[1:]],
         "machine": machine_facts(),
@@ -133,18 +132,6 @@ def plan_of(args: argparse.Namespace, cell: Cell, probe: bool = False) -> Plan:
         return make_plan(config, spec, look_around(), processes if probe else None)
     finally:
         processes.close()
-
-
-def precompile(args: argparse.Namespace, cell: Cell) -> None:
-    """Let the update of a cell be in the cache, as in the second run of a user."""
-    plan = plan_of(args, cell, probe=True)
-    recipe = recipe_of(plan.config, plan.spec, cell["batch"])
-    began = time.monotonic()
-    compilation = Compilation(recipe, Path(tempfile.gettempdir()) / "tuner-bench-compiler.log")
-    while not compilation.poll():
-        time.sleep(0.05)
-    compilation.close()
-    print(f"batch {cell['batch']}: compiled in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def run(args: argparse.Namespace, cell: Cell | None, folder: str, turn: int) -> dict[str, Any]:

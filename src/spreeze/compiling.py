@@ -51,7 +51,7 @@ class Compilation:
     """One compiled update on its way: `poll` it now and then."""
 
     def __init__(self, recipe: Recipe, log: Path, wait_s: float = 0) -> None:
-        """Take it from the cache at once, or start to compile in the background, after `wait_s`."""
+        """Take it from the cache at once; or `poll` starts to compile in the background, after `wait_s`."""
         self.recipe = recipe
         self.step: StepFunction | None = None
         """The compiled form, when it is ready and loaded."""
@@ -84,7 +84,13 @@ class Compilation:
         if self._start_s is not None:
             if time.monotonic() < self._start_s:
                 return False
-            self._start_s, self._process = None, self._start()
+            self._start_s = None
+            if not self.path.exists():  # another run may have compiled it meanwhile
+                try:
+                    self._process = self._start()
+                except OSError as error:
+                    self.problem = f"compilation could not be started ({error})"
+                    return True
         if self._process is not None:
             code = self._process.poll()
             if code is None:
@@ -100,7 +106,8 @@ class Compilation:
         return False
 
     def close(self) -> None:
-        """Give up what is still going on."""
+        """Give up what is still going on, or has not begun."""
+        self._start_s = None
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -188,7 +188,9 @@ def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
     else:
         other = dataclasses.replace(made, **{change: "bf16" if change == "precision" else 77})
     assert other.path() != made.path()
-    faster = dataclasses.replace(made, hyper=made.hyper | {"lr": 0.5, "gamma": 0.5})
+    faster = dataclasses.replace(
+        made, hyper=made.hyper | {"lr": 0.5, "gamma": 0.5, "termination_cost": 9.0}
+    )
     assert faster.path() == made.path(), "rates are given as data"
 
 
@@ -247,10 +249,11 @@ def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
     assert not made.path().exists(), "the next run compiles anew"
 
 
-def context(batch_size: int, tmp_path: Path) -> Any:
+def context(batch_size: int, tmp_path: Path, **knobs: str) -> Any:
     """As much of a learner's context as swapping needs."""
+    made = {"learner.batch_size": batch_size, "device": "cpu", "cores": "shared"}
     return SimpleNamespace(
-        config=config_with(default_config(env="x"), {"learner.batch_size": batch_size}),
+        config=config_with(default_config(env="x"), made | knobs),
         words={},
         control=SimpleNamespace(supervisor={"batch_size": batch_size}),
         run=SimpleNamespace(log=lambda _: tmp_path / "log"),
@@ -301,11 +304,17 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
     assert looked == ["looked"]
 
 
-@pytest.mark.parametrize(("device", "begun"), [("cpu", [0, 0, 0, 1]), ("cuda", [1, 1, 1, 1])])
-def test_learning_on_a_cpu_has_its_first_seconds_alone(
-    device: str, begun: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("device", "cores", "begun"),
+    [
+        ("cpu", "shared", [0, 0, 0, 1]),
+        ("cpu", "separate", [1, 1, 1, 1]),
+        ("cuda", "shared", [1, 1, 1, 1]),
+    ],
+)
+def test_a_learner_that_shares_its_cores_has_its_first_seconds_alone(
+    device: str, cores: str, begun: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compiler takes its share of the same cores; on a GPU it does not."""
     clock, started, made = [1000.0], [], recipe(device=device, batch_size=67)
 
     def start(_: Compilation) -> Any:
@@ -317,7 +326,9 @@ def test_learning_on_a_cpu_has_its_first_seconds_alone(
     monkeypatch.setattr(Recipe, "path", lambda _: tmp_path / "none yet")
     monkeypatch.setattr(Swap, "_recipes", lambda *_: [made])
     updater = filled(recipe(batch_size=67))
-    learner = Swap(context(67, tmp_path), updater, updater._replay)
+    ctx = context(67, tmp_path, device=device, cores=cores)
+    learner = Swap(ctx, updater, updater._replay)
+    clock[0] += 5  # until there is something to learn from
     seen = []
     for seconds in (0, 1, 8.9, 0.2):
         clock[0] += seconds
@@ -325,6 +336,33 @@ def test_learning_on_a_cpu_has_its_first_seconds_alone(
         seen.append(len(started))
     learner.close()
     assert seen == begun
+
+
+def test_what_another_run_has_compiled_meanwhile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recipe()
+    compiled(made, tmp_path / "log")
+    ready, path = made.path(), tmp_path / f"later{made.path().suffix}"
+    monkeypatch.setattr(Recipe, "path", lambda _: path)
+    monkeypatch.setattr(Compilation, "_start", lambda _: pytest.fail("compiled anew"))
+    compilation = Compilation(made, tmp_path / "log", wait_s=0.1)
+    assert not compilation.poll()
+    path.write_bytes(ready.read_bytes())
+    settle(compilation)
+    assert compilation.step is not None, compilation.problem
+
+
+def test_a_compiler_that_cannot_be_started_does_not_end_learning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any, **__: Any) -> Any:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(compiling.subprocess, "Popen", start)
+    compilation = Compilation(recipe(batch_size=68), tmp_path / "log")
+    settle(compilation)
+    assert "Cannot allocate memory" in (compilation.problem or "")
 
 
 @pytest.fixture

@@ -403,6 +403,14 @@ def test_reward_scale_multiplies_rewards() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_rows_are_as_the_knobs_have_them(name: str) -> None:
+    """Samplers make them by these facts alone."""
+    rows = ALGORITHMS[name].config(gamma=0.9, termination_cost=7.0, normalise_reward=True).rows()
+    assert (rows.gamma, rows.termination_cost, rows.past_return) == (0.9, 7.0, True)
+    assert max(rows.segment, rows.n_step) > 1 or name not in ("ppo", "dqn")
+
+
 class TestPriorities:
     """Rows drawn by the size of their errors."""
 

@@ -146,12 +146,13 @@ def test_the_return_so_far_is_that_of_the_first_step(n_step: int) -> None:
 
 @pytest.mark.parametrize("terminate", [True, False])
 @pytest.mark.parametrize("form", [{"n_step": 1}, {"n_step": 3}, {"n_step": 1, "segment": 3}])
+@pytest.mark.parametrize("mode", MODES)
 def test_rows_pay_for_a_termination_and_episodes_do_not(
-    form: dict[str, int], terminate: bool
+    mode: Any, form: dict[str, int], terminate: bool
 ) -> None:
     def played(cost: float) -> tuple[dict[str, Any], list[tuple[float, int]]]:
         made: dict[str, Any] = {**form, "past_return": True, "termination_cost": cost}
-        group, spec = make_group("plain", terminate, **made)
+        group, spec = make_group(mode, terminate, **made)
         rows = np.zeros(NUM_ENVS, transition_layout(spec, RowForm(**made)).dtype)
         actions, log_prob = np.zeros((NUM_ENVS, 1), np.float32), np.zeros(NUM_ENVS, np.float32)
         group.reset(seed=0)

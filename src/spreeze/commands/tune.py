@@ -65,7 +65,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     finally:
         processes.close()
     if args.compile:
-        _compile(plan)
+        compile_plan(plan)
     facts: dict[str, Any] = {
         "command": ["spreeze", "tune", args.env, "--algo", args.algo, "--device", args.device],
         "env": args.env,
@@ -96,7 +96,7 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _compile(plan: Plan) -> None:
+def compile_plan(plan: Plan) -> None:
     """Compile what a run of this plan learns with, unless that was done before."""
     from spreeze.bench.learner import compiled
     from spreeze.recipe import recipe_of

@@ -26,8 +26,8 @@ Learning = Updater | Pair
 SMALLEST_BATCH = 256
 """Out of GPU memory, batches are halved down to this."""
 PATIENCE_S = 10.0
-"""Learning on a CPU goes on this long before anything is compiled beside it: the compiler takes its share of
-the same cores, and what is solved by then is solved sooner without."""
+"""Where the learner shares its cores, it learns this long before anything is compiled beside it: the compiler
+takes its share of them, and what is solved by then is solved sooner without."""
 
 
 class Swap:
@@ -45,7 +45,8 @@ class Swap:
         """By batch size: the word `compiled`, once that is settled."""
         # One process that takes turns must not change its arithmetic at a random moment.
         self._wanted = ctx.config.learner.compile and not ctx.config.serial
-        self._alone_until_s = time.monotonic() + PATIENCE_S
+        self._alone_until_s = 0.0
+        """Set by the first update."""
         size = settled(ctx.config.learner.batch_size)
         self._largest = 1 << 62
         """Batch size that is known to fit."""
@@ -59,6 +60,7 @@ class Swap:
 
     def run(self) -> None:
         """One chunk of updates; out of GPU memory, what needs less of it."""
+        self._alone_until_s = self._alone_until_s or time.monotonic() + PATIENCE_S
         while True:
             try:
                 self.poll()
@@ -124,11 +126,10 @@ class Swap:
     def _compilations(self, size: int) -> list[Compilation]:
         if size not in self._running:
             log = self._ctx.run.log("compiler")
-            alone_s = max(0.0, self._alone_until_s - time.monotonic())
-            self._running[size] = [
-                Compilation(recipe, log, alone_s if recipe.device == "cpu" else 0)
-                for recipe in self._recipes(size)
-            ]
+            config = self._ctx.config
+            beside = config.devices[0] == "cpu" and config.cores == "shared"
+            wait_s = max(0.0, self._alone_until_s - time.monotonic()) if beside else 0
+            self._running[size] = [Compilation(x, log, wait_s) for x in self._recipes(size)]
         return self._running[size]
 
     def _need_less(self) -> bool:
