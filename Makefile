@@ -3,30 +3,34 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Two files of tests at a time: most wait for processes that they have started.
+PYTEST := $(BIN)/python -m pytest
+BOTH := --numprocesses 2 --dist loadfile
+
 .PHONY: train test suites check format learning bench clean
 
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
 test: .venv/dev.stamp  ## everything but the long learning tests
-	$(BIN)/python -m pytest -m "not learning"
+	$(PYTEST) $(BOTH) -m "not learning"
 
 suites: .venv/suites.stamp  ## a task of every suite, EnvPool included: 1.4 GB of packages more
-	$(BIN)/python -m pytest tests/suites tests/unit/test_pool.py
+	$(PYTEST) $(BOTH) tests/suites tests/unit/test_pool.py
 
 check: .venv/dev.stamp  ## format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/unit
+	$(PYTEST) $(BOTH) tests/unit
 
 format: .venv/dev.stamp  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 learning: .venv/dev.stamp  ## real tasks to real scores: about half an hour on two cores
-	$(BIN)/python -m pytest -m learning -s --timeout 1200
+	$(PYTEST) -m learning -s --timeout 1200
 
 bench: .venv/dev.stamp  ## time to score on Pendulum-v1 over five seeds
 	$(BIN)/spreeze bench time-to-score Pendulum-v1 --cold --json bench/results/time-to-score-Pendulum-v1-$(shell nproc)cores.json

@@ -193,9 +193,9 @@ def wide_env(slow: bool = False) -> gym.Env[Any, Any]:
 class StallEnv(CountEnv):
     """Takes 2 ms a step; in sampler 0 the step after `stall_at` takes a minute."""
 
-    def __init__(self, stall_at: int | None = None) -> None:
+    def __init__(self, stall_at: int) -> None:
         super().__init__(length=10)
-        self.stall_at = stall_at if "sampler-0" in setproctitle.getproctitle() else None
+        self.stall_at = stall_at if "sampler-0" in setproctitle.getproctitle() else -1
         self.total = 0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

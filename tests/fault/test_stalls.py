@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ KNOBS: dict[str, Any] = {
     "learner.ratio_bounds": (0.0, 1000.0),
     "evaluator.episodes": 2,
 }
-RUN_S = 8.0
+RUN_S = 7.0
 
 
 def records(run: Path, role: str) -> list[dict[str, Any]]:
@@ -31,31 +32,27 @@ def records(run: Path, role: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def episode_rate(run: Path, sampler: int) -> float:
-    """Episodes per second that a sampler has finished; each is ten env steps."""
-    first, *_, last = records(run, f"sampler-{sampler}")
-    episodes = last["rollout/episodes"] - first["rollout/episodes"]
-    return float(episodes / (last["time_s"] - first["time_s"]))
+def went_on(run: Path, role: str, count: str) -> bool:
+    """Whether it counted up in every line of its metrics, one a second, to the end of the run."""
+    lines = records(run, role)
+    counts = [line[count] for line in lines]
+    return lines[-1]["time_s"] > RUN_S - 3 and all(a < b for a, b in pairwise(counts))
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(60)
 def test_a_stalling_environment_slows_nobody_and_the_run_ends_in_time(runs: str) -> None:
-    rates: dict[str, list[float]] = {}
-    for name, stall_at in (("free", None), ("stalled", 200)):
-        env = partial(fakes.StallEnv, stall_at)
-        began = time.monotonic()
-        run = spreeze.train(env, runs=runs, name=name, time=f"{RUN_S:.0f}s", **KNOBS)
-        took_s = time.monotonic() - began
-        rates[name] = [episode_rate(run.path, i) for i in (1, 2)]
+    began = time.monotonic()
+    run = spreeze.train(partial(fakes.StallEnv, 200), runs=runs, time=f"{RUN_S:.0f}s", **KNOBS)
+    assert time.monotonic() - began < RUN_S + 8, "nobody waits for a step that takes a minute"
     assert run.summary["state"] == "finished"
     assert run.summary["restarts"] == 0
-    assert took_s < RUN_S + 8, "nobody waits for a step that takes a minute"
-    for stalled, free in zip(rates["stalled"], rates["free"], strict=True):
-        assert stalled > 0.8 * free
-    # Sampler 0 has stood still for most of the run; learning and evaluation went on to its end.
-    assert all(line["time_s"] < RUN_S - 4 for line in records(run.path, "sampler-0"))
-    for role in ("learner-0", "evaluator-0"):
-        lines = records(run.path, role)
-        assert lines[-1]["time_s"] > RUN_S - 4
-        assert lines[-1]["updates"] > lines[0]["updates"]
+    # Sampler 0 has stood still for most of the run; the others did not even wait.
+    assert all(line["time_s"] < RUN_S - 3 for line in records(run.path, "sampler-0"))
+    for i in (1, 2):
+        assert went_on(run.path, f"sampler-{i}", "rollout/episodes")
+    assert went_on(run.path, "learner-0", "updates")
+    assert went_on(run.path, "evaluator-0", "updates")
+    for line in records(run.path, "supervisor-0"):
+        for role in ("samplers", "learner"):
+            assert line[f"async/stall_percent/{role}"] == 0
     assert (run.path / "checkpoints" / "last").exists()
