@@ -11,6 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+# Before anything imports torch: tests run side by side, and two threads each would wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 
 def _leftovers() -> tuple[set[int], set[str], set[str]]:
     children = {child.pid for child in psutil.Process().children(recursive=True)}
