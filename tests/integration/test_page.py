@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import numpy as np
 import pytest
 
 from fake_runs import PIXEL, append, make_run, write
+from spreeze.film import Film
 from user_runs import learning, read, training
 
 CHROMIUM = next(
@@ -107,6 +109,14 @@ def dashboard(folder: Path) -> Iterator[str]:
         process.communicate()
 
 
+def make_film(path: Path) -> None:
+    """Half a second of film."""
+    film = Film(path, 20.0)
+    for shade in range(0, 250, 25):
+        film.add(np.full((64, 64, 3), shade, np.uint8))
+    film.close("how it ended")
+
+
 def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     make_run(runs, "earlier", seed=5)
@@ -138,13 +148,14 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         watching.wait("document.querySelector('#state').textContent === 'interrupted'")
         process.communicate(timeout=20)
         watching.complaints = [c for c in watching.complaints if "ERR_" not in c]  # it has ended
+    # The run makes one itself, if others leave it the time: here they may not.
+    make_film(runs / "r" / "videos" / "last.mp4")
     with dashboard(runs / "r") as address, tab(browser) as later:
         later.page.goto(address)
         later.wait("document.querySelector('#state').textContent === 'interrupted'")
         later.wait(f"Number(document.querySelector('#return-chart').dataset.points) >= {points}")
         later.wait("document.querySelector('#picture').naturalWidth > 0")
-        film = later.page.locator("#videos button", has_text="at the end")
-        film.click()
+        later.page.locator("#videos button", has_text="at the end").click()
         later.wait("document.querySelector('#player').readyState >= 1")
         assert "the tuner" in later.text("#h-tuner")
         later.shows("#config", "us a step")  # values have their reasons

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -13,10 +14,15 @@ import numpy as np
 import pytest
 
 import fakes
+from spreeze.checkpoint import save_best
+from spreeze.config import config_with, default_config
 from spreeze.envs.targets import inspect_env
 from spreeze.envs.views import NoPicture, _what_to_do, view_without_display
 from spreeze.errors import UsageError
 from spreeze.film import Film, captioned, jpeg
+from spreeze.policy import Policy
+from spreeze.roles import visualizer
+from spreeze.rundir import RunDir
 
 SCRIPT = """
 import os
@@ -130,6 +136,42 @@ def test_a_film_gets_its_name_and_title_when_it_is_whole(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
     assert (captioned(frame, "x") != frame).any()
     assert len(jpeg(np.zeros((900, 1200, 3), np.uint8))) < 20_000
+
+
+@pytest.mark.parametrize(("seconds", "films"), [(60.0, ["last.mp4"]), (0.0, [])])
+def test_the_best_policy_is_filmed_at_the_end_if_there_is_time(
+    seconds: float,
+    films: list[str],
+    no_display: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(visualizer, "LAST_VIDEO_S", seconds)
+    run, spec = RunDir(tmp_path), inspect_env("Pendulum-v1", "Pendulum-v1")
+    run.live.mkdir()
+    knobs = {"algo.hidden": (4,), "visualizer.frames_hz": 3.0, "visualizer.video_s": 1.0}
+    config = config_with(default_config("sac", "Pendulum-v1"), knobs)
+    policy = Policy(spec, config.hyper.policy_form(spec))
+    data = {"config": {"policy": policy.describe()}}
+    assert save_best(run.checkpoints, 12, {"policy": policy.named()}, data)
+    ctx: Any = SimpleNamespace(
+        run=run,
+        spec=spec,
+        config=config,
+        words={"frames": 0, "videos": 0},
+        control=SimpleNamespace(evaluator={"best_return": -150.0}),
+        seed=lambda: [0],
+        now=lambda: 0.0,
+    )
+    view = view_without_display("Pendulum-v1", spec)
+    try:
+        visualizer.Studio(ctx, view).film_last()
+    finally:
+        view.close()
+    assert [path.name for path in run.videos.glob("*")] == films
+    assert ctx.words["videos"] == len(films)
+    for film in films:
+        assert b"best policy, evaluated -150.0" in (run.videos / film).read_bytes()
 
 
 @pytest.mark.parametrize(
