@@ -3,9 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# Two files of tests at a time: most wait for processes that they have started.
 PYTEST := $(BIN)/python -m pytest
-BOTH := --numprocesses 2 --dist loadfile
+# Two files of tests at a time: most wait for processes that they have started.
+SIDE_BY_SIDE := --numprocesses 2 --dist loadfile
 
 .PHONY: train test suites check format learning bench clean
 
@@ -13,17 +13,17 @@ train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
 test: .venv/dev.stamp  ## everything but the long learning tests
-	$(PYTEST) $(BOTH) -m "not learning"
+	$(PYTEST) $(SIDE_BY_SIDE) -m "not learning"
 
 suites: .venv/suites.stamp  ## a task of every suite, EnvPool included: 1.4 GB of packages more
-	$(PYTEST) $(BOTH) tests/suites tests/unit/test_pool.py
+	$(PYTEST) $(SIDE_BY_SIDE) tests/suites tests/unit/test_pool.py
 
 check: .venv/dev.stamp  ## format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) $(BOTH) tests/unit
+	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
 
 format: .venv/dev.stamp  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff format .

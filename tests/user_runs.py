@@ -36,6 +36,12 @@ def training(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def records(run: Path, role: str) -> list[dict[str, Any]]:
+    """The lines of a role's metrics."""
+    text = (run / "metrics" / f"{role}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     """The first true value of a condition; fails the test if there is none in time."""
     deadline = time.monotonic() + seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from functools import partial
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pytest
 
 import fakes
 import spreeze
+from user_runs import records
 
 KNOBS: dict[str, Any] = {
     "algo.hidden": (16, 16),
@@ -25,11 +25,6 @@ KNOBS: dict[str, Any] = {
     "evaluator.episodes": 2,
 }
 RUN_S = 7.0
-
-
-def records(run: Path, role: str) -> list[dict[str, Any]]:
-    text = (run / "metrics" / f"{role}.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def went_on(run: Path, role: str, count: str) -> bool:

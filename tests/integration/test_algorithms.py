@@ -19,6 +19,7 @@ import spreeze
 from spreeze.export import compare, export_onnx
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rundir import RunDir
+from user_runs import records
 
 every = pytest.mark.parametrize(("name", "kind"), cases.CASES)
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -102,8 +103,7 @@ def test_choices_are_learned_by_processes_that_never_wait(cart_pole: Path) -> No
     assert config["config"]["algo"] == "ppo"
     assert config["config"]["preset"] == "cart-pole"
     assert config["config"]["learner"]["ratio_bounds"][0] == 0
-    last = (cart_pole / "metrics" / "learner-0.jsonl").read_text().splitlines()[-1]
-    assert json.loads(last)["train/clip_fraction"] < 0.9
+    assert records(cart_pole, "learner-0")[-1]["train/clip_fraction"] < 0.9
 
 
 def test_a_policy_of_choices_acts_in_the_environment_without_torch(cart_pole: Path) -> None:

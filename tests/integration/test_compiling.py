@@ -29,6 +29,7 @@ from spreeze.roles import swap
 from spreeze.roles.swap import Swap
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec
+from user_runs import records
 
 WAYS = [("cpu", "float32"), ("cpu", "bf16")]
 if torch.cuda.is_available():
@@ -379,10 +380,7 @@ def swapped(tmp_path: Path, runs: str) -> Path:
 
 
 def test_the_compiled_update_is_swapped_in_while_learning_goes_on(swapped: Path) -> None:
-    lines = [
-        json.loads(line)
-        for line in (swapped / "metrics" / "learner-0.jsonl").read_text().splitlines()
-    ]
+    lines = records(swapped, "learner-0")
     assert lines[-1]["perf/compiled"] == 1
     assert not (swapped / "logs" / "compiler.log").exists(), "nothing was compiled anew"
     updates = [line["updates"] for line in lines]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from functools import partial
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -21,6 +19,7 @@ from spreeze.commands.train import report
 from spreeze.config import config_with, default_config
 from spreeze.rundir import RunDir
 from spreeze.updater import Updater
+from user_runs import records
 
 SIZES = (64, 48, 64)
 LOOK_S = 1.5
@@ -58,12 +57,6 @@ class ChangingSupervisor(launch.Supervisor):
         return ("finished", "steps") if done else super()._end()
 
 
-def lines_of(run: Path, role: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for line in (run / "metrics" / f"{role}.jsonl").read_text().splitlines()
-    ]
-
-
 @pytest.mark.timeout(300)
 def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     runs: str, monkeypatch: pytest.MonkeyPatch
@@ -86,7 +79,7 @@ def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     smallest, largest = (run.summary["update_hz"] * size for size in (min(SIZES), max(SIZES)))
     assert smallest < run.summary["update_frame_hz"] < largest, "each with the size it had"
 
-    learner, supervisor = lines_of(run.path, "learner-0"), lines_of(run.path, "supervisor-0")
+    learner, supervisor = records(run.path, "learner-0"), records(run.path, "supervisor-0")
     sizes = [size for size, _ in groupby(line["train/batch_size"] for line in learner)]
     assert sizes == list(SIZES), "later updates use the new size"
     assert all(b["updates"] > a["updates"] for a, b in pairwise(learner))
@@ -120,4 +113,4 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_user_is_told(
     assert run.summary["batch_size"] == 256
     assert RunDir(run.path).read("status")["warnings"] == [said]
     assert said in report(run, default_config(env="Pendulum-v1"))
-    assert {line["train/batch_size"] for line in lines_of(run.path, "learner-0")} == {256}
+    assert {line["train/batch_size"] for line in records(run.path, "learner-0")} == {256}

@@ -27,6 +27,7 @@ from spreeze.plan import _claim
 from spreeze.policy import load_policy
 from spreeze.progress import Snapshot
 from spreeze.rundir import RunDir
+from user_runs import records
 
 SUMMARY = [
     "env",
@@ -63,12 +64,6 @@ def spreeze_command(*arguments: str, **kwargs: Any) -> subprocess.CompletedProce
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=90, **kwargs
     )
-
-
-def records(run: Path, role: str) -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for line in (run / "metrics" / f"{role}.jsonl").read_text().splitlines()
-    ]
 
 
 def test_a_known_answer_is_learned(runs: str) -> None:

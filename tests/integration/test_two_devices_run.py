@@ -21,6 +21,7 @@ from spreeze.halves import ActorHalf
 from spreeze.recipe import recipe_of
 from spreeze.rundir import RunDir
 from spreeze.spec import EnvSpec
+from user_runs import records
 
 SMALL: dict[str, Any] = {
     "algo.hidden": (32, 32),
@@ -32,11 +33,6 @@ SMALL: dict[str, Any] = {
 DEVICES = ["cpu,cpu", *(["cuda,cpu", "cuda:0,cuda:0"] if torch.cuda.is_available() else [])]
 
 
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    text = (run / "metrics" / "learner-0.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_run_on_two_devices_learns_and_goes_on_from_its_checkpoint(
     device: str, runs: str
@@ -46,8 +42,8 @@ def test_a_run_on_two_devices_learns_and_goes_on_from_its_checkpoint(
     done = spreeze.train(fakes.ReachEnv, runs=runs, name="first", **until, **knobs)
     assert done.summary["reason"] == "target", done.summary
     assert done.summary["device"] == device
-    ages = [line["async/exchange_age"] for line in lines_of(done.path)]
-    bounds = {line["async/exchange_bound"] for line in lines_of(done.path)}
+    ages = [line["async/exchange_age"] for line in records(done.path, "learner-0")]
+    bounds = {line["async/exchange_bound"] for line in records(done.path, "learner-0")}
     assert len(bounds) == 1
     assert max(ages) <= max(bounds)
     state = load_file(done.path / "checkpoints" / "last" / "train.safetensors")
@@ -64,7 +60,7 @@ def test_serial_runs_on_two_devices_are_bit_equal(runs: str) -> None:
     for name in ("a", "b"):
         knobs = {"serial": True, "device": "cpu,cpu", "steps": "3000", **SMALL}
         run = spreeze.train(fakes.ReachEnv, runs=runs, name=name, seed=1, **knobs)
-        assert {line["async/exchange_age"] for line in lines_of(run.path)} <= {0}
+        assert {line["async/exchange_age"] for line in records(run.path, "learner-0")} <= {0}
         states.append(load_file(run.path / "checkpoints" / "last" / "train.safetensors"))
     for name, tensor in states[0].items():
         np.testing.assert_array_equal(tensor, states[1][name])
@@ -100,7 +96,7 @@ def test_both_halves_are_compiled_and_swapped_in(device: str, runs: str, tmp_pat
     knobs["learner.compile"] = True
     run = spreeze.train(fakes.ReachEnv, runs=runs, time="8s", **knobs)
     assert run.summary["best_return"] > -0.01
-    assert lines_of(run.path)[-1]["perf/compiled"] == 1
+    assert records(run.path, "learner-0")[-1]["perf/compiled"] == 1
     assert not (run.path / "logs" / "compiler.log").exists(), "nothing was compiled anew"
 
 
