@@ -11,6 +11,7 @@ from typing import Any
 
 from spreeze.algos.tqc import TQCConfig
 from spreeze.config import Config, knob, knob_names, parse_count, parse_duration
+from spreeze.policy import NOISE_BLOCK
 from spreeze.spec import ENGINES, PLACEMENTS
 
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -50,6 +51,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "algo.num_critics": (1, 64),
     "algo.num_quantiles": (1, 1000),
     "algo.drop_per_critic": (0, 999),
+    "algo.hold": (1, NOISE_BLOCK),
     "algo.segment": (2, 1024),
     "algo.max_reuse": (0.01, 1000),
     "algo.gae_lambda": (0, 1),

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from spreeze.spec import CLIP, LOG_STD_RANGE, EnvSpec, Floats
 
 NOISE_BLOCK = 64
+"""Steps that noise is drawn for at once."""
 LAYER_NORM_EPS = 1e-5
 
 Head = Literal["tanh_gaussian", "tanh", "gaussian", "categorical", "values"]
@@ -87,6 +88,7 @@ class Policy:
         """Whether it says how likely its actions were, in `log_prob`."""
         self.log_prob: Floats = np.zeros(0, np.float32)
         self._spread: Floats | None = None
+        self._hold = 1
         self._rng = np.random.default_rng()
         self._batch = self._drawn = 0
         self._block: Floats = np.zeros((0, 0, 0), np.float32)
@@ -102,6 +104,11 @@ class Policy:
         """How strongly to explore, for each line of observations: a factor of the noise, or the chance
         of a random choice. Samplers say so; without it, only what the policy itself draws is random."""
         self._spread = np.asarray(scales, np.float32)[:, None]
+        self._make_room(0)
+
+    def hold(self, longest: int) -> None:
+        """Let samplers keep their noise for up to so many steps: what lasts leads farther than trembling."""
+        self._hold = longest
         self._make_room(0)
 
     def act(self, obs: Floats, explore: bool) -> Floats:
@@ -184,6 +191,8 @@ class Policy:
             self._block = self._rng.standard_normal(shape, np.float32)
             if self._spread is not None and not self.records:
                 self._block *= self._spread
+            if self._hold > 1:
+                self._block = _held(self._block, self._hold, self._rng)
             self._drawn = 0
         self._drawn += 1
         noise: Floats = self._block[self._drawn - 1]
@@ -253,6 +262,18 @@ def _within(bounds: tuple[float, ...], inwards: int) -> Floats:
     outside = (exact - rounded) * inwards > 0
     within: Floats = np.where(outside, np.nextafter(rounded, np.float32(inwards * np.inf)), rounded)
     return within
+
+
+def _held(block: Floats, longest: int, rng: np.random.Generator) -> Floats:
+    """Draws [step, line, ...], some kept for k steps, every line by itself: k is as likely as 1 / k^2, cut at `longest`."""
+    steps, lines = block.shape[:2]
+    ends = np.minimum(rng.zipf(2.0, (steps, lines)), longest).cumsum(0)
+    draw, line = np.nonzero(ends < steps)
+    taken_at = np.zeros((steps, lines), np.int64)
+    taken_at[ends[draw, line], line] = ends[draw, line]
+    np.maximum.accumulate(taken_at, out=taken_at)
+    held: Floats = np.take_along_axis(block, taken_at[..., None], 0)
+    return held
 
 
 def _normalise(x: Floats) -> None:

@@ -79,6 +79,27 @@ def test_each_line_explores_as_strongly_as_it_is_told() -> None:
     np.testing.assert_allclose(deviations([0, 1, 2]), usual * [0, 1, 2], rtol=1e-4)
 
 
+def test_noise_is_kept_for_some_steps_by_each_line_on_its_own() -> None:
+    policy = Policy(SPEC, PolicyForm(hidden=(4,)))
+    policy.seed(0)
+    policy.hold(4)
+    obs = np.zeros((50, 3), np.float32)
+    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(640)])
+    kept = (actions[1:] == actions[:-1]).all(2)
+    # A draw lasts k steps as often as 1 / k^2 says, and what would be longer is cut to 4.
+    chances = np.array([1, 1 / 4, 1 / 9]) * 6 / np.pi**2
+    mean = (chances * [1, 2, 3]).sum() + 4 * (1 - chances.sum())
+    assert kept.mean() == pytest.approx(1 - 1 / mean, abs=0.02)
+    assert not kept.all(1).any(), "not all lines at once"
+    longest = max(
+        len(run) for line in kept.T for run in "".join("01"[int(k)] for k in line).split("0")
+    )
+    assert longest == 3, "steps after the first one"
+    policy.hold(1)
+    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(64)])
+    assert not (actions[1:] == actions[:-1]).all(2).any()
+
+
 def test_the_likelihood_of_an_action_is_not_changed_by_the_spread_of_others() -> None:
     policies = [Policy(SPEC, PolicyForm(hidden=(4,), head="gaussian")) for _ in range(2)]
     policies[1].spread(np.full(2, 3.0))

@@ -30,7 +30,7 @@ Metrics = dict[str, "Tensor"]
 RATES = ("lr", "tau")
 AS_DATA = (
     *(*RATES, "gamma", "n_step", "termination_cost"),
-    *("init_alpha", "noise", "spread", "epsilon"),
+    *("init_alpha", "noise", "spread", "hold", "epsilon"),
 )
 """Knobs that do not change what an update computes, nor how fast: it gets them as data, or only samplers do.
 Of a user's own algorithm that is known of the rates alone."""
@@ -110,6 +110,10 @@ class AlgoConfig:
     def exploration(self, num_envs: int) -> Floats | None:
         """How strongly each environment of all samplers explores; None: as the policy itself does."""
         return None
+
+    def longest_hold(self) -> int:
+        """Steps that samplers keep their noise at most; 1: it is drawn anew for every step."""
+        return 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,9 +48,16 @@ class FastSACConfig(OffPolicyConfig):
     spread: tuple[float, float] = (0.5, 1.5)
     """Factor of the policy's noise, in the environment that explores least and in the one that does most."""
 
+    hold: int = 1
+    """Env steps that the noise is kept at most; how many is drawn each time, most often one."""
+
     def exploration(self, num_envs: int) -> Floats:
         """Evenly from the smallest to the largest factor."""
         return np.linspace(*self.spread, num_envs, dtype=np.float32)
+
+    def longest_hold(self) -> int:
+        """The knob."""
+        return self.hold
 
 
 def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:

@@ -37,6 +37,7 @@ def run(ctx: Context) -> Iterator[None]:
     # All environments of all samplers share out the kinds of exploration; this is our share.
     if (scales := config.hyper.exploration(num_samplers * num_envs)) is not None:
         policy.spread(scales[ctx.job.index :: num_samplers])
+    policy.hold(config.hyper.longest_hold())
     spare = policy.vector.copy()
     lane = ctx.experience.writer(ctx.job.index)
     random_steps = -(-config.sampler.random_steps // num_samplers)
