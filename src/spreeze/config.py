@@ -90,7 +90,7 @@ class EvaluatorConfig:
     share: float | Auto = "auto"
     """Largest share of its time that the evaluator plays. Auto: by how many cores that takes on average."""
     average: float = 0.1
-    """What is judged and kept is the average of the policy over this share of all updates, over less in the first 100,000. 0: the newest."""
+    """What is judged and kept is the average of the policy over this share of all updates, over less in the first 100,000 (ppo: 2,000). 0: the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 
 import fakes
 import spreeze
+from spreeze.algos.sac import SACConfig
 from spreeze.config import Config, config_with, default_config
 from spreeze.launch import launch
 from spreeze.plan import _claim
@@ -232,7 +233,7 @@ def parameters(run: Path) -> dict[str, Any]:
 def test_what_is_kept_is_an_average_and_learning_does_not_notice(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spreeze.roles.evaluator.AVERAGE_GROWS", 1)
+    monkeypatch.setattr(SACConfig, "young_updates", lambda _: 1)
     knobs = {**SMALL, "runs": runs, "serial": True, "steps": "3000", "seed": 1}
     newest, mean = (
         spreeze.train(fakes.ReachEnv, name=f"a{share}", **knobs, **{"evaluator.average": share})

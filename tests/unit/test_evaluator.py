@@ -22,8 +22,8 @@ LATE = 200_000
 class Stage:
     """A weights wire and a clock: all that the average sees of a run."""
 
-    def __init__(self, arena: Arena, average: float) -> None:
-        self.config = config_with(default_config(env="x"), {"evaluator.average": average})
+    def __init__(self, arena: Arena, average: float, algo: str) -> None:
+        self.config = config_with(default_config(algo, "x"), {"evaluator.average": average})
         self.weights, self.seconds = Weights(arena), 0.0
         self.average = Average(self, 2)  # type: ignore[arg-type]
 
@@ -41,8 +41,18 @@ class Stage:
 @pytest.fixture
 def stage() -> Iterator[Any]:
     arena = Arena.create(weights_blocks(2))
-    yield lambda average=0.1: Stage(arena, average)
+    yield lambda average=0.1, algo="sac": Stage(arena, average, algo)
     arena.close()
+
+
+@pytest.mark.parametrize(("algo", "now"), [("sac", -9.0), ("ppo", -4.0)])
+def test_policies_of_few_large_updates_are_averaged_sooner(
+    stage: Any, algo: str, now: float
+) -> None:
+    made = stage(algo=algo)
+    for updates in (0, 4000, 4100):
+        made.publish(1.0, 1.0, updates=updates)
+    assert made.publish(-9.0, 1.0, updates=4200) == [now, 1.0]
 
 
 def test_the_average_forgets_with_the_updates(stage: Any) -> None:

@@ -111,6 +111,10 @@ class AlgoConfig:
         """How strongly each environment of all samplers explores; None: as the policy itself does."""
         return None
 
+    def young_updates(self) -> int:
+        """Updates in which policies become better too fast to be judged by their average."""
+        return 100_000
+
     def longest_hold(self) -> int:
         """Steps that samplers keep their noise at most; 1: it is drawn anew for every step."""
         return 1

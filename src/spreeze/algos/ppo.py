@@ -64,6 +64,10 @@ class PPOConfig(AlgoConfig):
         """The knob of that name."""
         return self.max_reuse
 
+    def young_updates(self) -> int:
+        """Few: each of them has many steps in it."""
+        return 2000
+
 
 def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
     """PPO for one environment."""

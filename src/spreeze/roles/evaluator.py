@@ -29,8 +29,6 @@ POLL_S = 0.02
 LOOK_EVERY_S = 0.05
 BORROW_S = 10.0
 """How long samplers leave their cores to an evaluation, at most: its episodes may never end, and it may be killed."""
-AVERAGE_GROWS = 100_000
-"""Updates up to which the average covers less: at first every policy is far better than the ones before."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -125,8 +123,10 @@ class Average:
 
     def _weight(self, stamp: Stamp) -> float:
         """How much the newest policy counts: it stands for all updates since the last look."""
-        most, updates = self._ctx.config.evaluator.average, stamp.updates
-        covered = most * min(1.0, updates / AVERAGE_GROWS) * updates
+        config, updates = self._ctx.config, stamp.updates
+        # Less while it is young: then every policy is far better than the ones before.
+        age = min(1.0, updates / config.hyper.young_updates())
+        covered = config.evaluator.average * age * updates
         since = updates - self.stamp.updates
         if self.stamp.version <= 1 or not 0 < since < covered:
             self._span = 0  # the first that has learned, or of a learner that had to begin again
