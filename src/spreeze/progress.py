@@ -18,6 +18,8 @@ from spreeze.placement import GpuMeter
 from spreeze.spec import PLACEMENTS
 from spreeze.wires.control import Control
 
+COMPILED = {1: True, 2: False, 3: False}
+"""By the learner's word; it is 0 as long as nothing is known."""
 COMPILE_PROBLEMS = {
     2: "no C++ compiler: updates run at about half speed (Debian: apt install g++)",
     3: "the update could not be compiled and runs at about half speed; see logs/compiler.log",
@@ -226,6 +228,7 @@ class Progress:
             "steps_rejected": int(control.samplers["rejected"].sum()),
             "restarts": self.restarts,
             "device": config.device,
+            "compiled": COMPILED.get(int(control.learner["compiled"])),
             "replay_placement": PLACEMENTS[int(control.learner["replay_placement"])]
             if self._first
             else config.replay.placement,

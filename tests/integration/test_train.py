@@ -493,9 +493,45 @@ def test_a_run_without_a_policy_is_not_offered_for_evaluation(tmp_path: Path) ->
     (tmp_path / "checkpoints").mkdir()
     counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz"), 0)
     returns = {"best_return": None, "final_return": None}
-    summary = {**counts, **returns, "reason": "stopped", "wall_s": 0.5}
+    summary = {**counts, **returns, "reason": "stopped", "wall_s": 0.5, "compiled": None}
     run = Run(tmp_path, {**summary, "time_to_target_s": None, "out_of_memory": None})
     config = default_config(env="Pendulum-v1")
     assert "Next:" not in report(run, config)
+    assert "Tip:" not in report(run, config), "it has not learned at all"
     (tmp_path / "checkpoints" / "4").mkdir()
     assert "Next:" in report(run, config)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "changed", "tip"),
+    [
+        ({}, {}, "tune Pendulum-v1 --compile\n"),
+        ({"algo.lr": 1e-4}, {}, "tune Pendulum-v1 --compile\n"),
+        ({"algo": "td3", "device": "cpu"}, {}, "--compile --algo td3 --device cpu\n"),
+        ({}, {"compiled": True}, None),
+        ({}, {"compiled": False}, None),
+        ({"algo.hidden": (32, 32)}, {}, None),
+        ({"learner.batch_size": 64}, {}, None),
+        ({"learner.compile": False}, {}, None),
+        ({"serial": True}, {}, None),
+    ],
+)
+def test_a_run_that_ended_before_it_was_compiled_says_how_to_be_faster(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    knobs: dict[str, Any],
+    changed: dict[str, Any],
+    tip: str | None,
+) -> None:
+    from spreeze.commands.train import report
+    from spreeze.launch import Run
+
+    monkeypatch.setattr("spreeze.placement.compiler", lambda: "c++")
+    (tmp_path / "checkpoints").mkdir()
+    counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz", "wall_s"), 9)
+    unknown = ("best_return", "final_return", "time_to_target_s", "out_of_memory", "compiled")
+    summary = {**counts, **dict.fromkeys(unknown), "reason": "time", "device": "cpu", **changed}
+    algo = knobs.pop("algo", "auto")
+    config = config_with(default_config(algo, "Pendulum-v1"), knobs)
+    said = report(Run(tmp_path, summary), config)
+    assert (tip in said) if tip else ("Tip:" not in said), said
