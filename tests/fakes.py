@@ -136,6 +136,21 @@ def exiting_env() -> gym.Env[Any, Any]:
     return FaultEnv("exit")
 
 
+class BreakingEnv(CountEnv):
+    """Costs one a step for ten steps, but every third episode breaks after two."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, _, *rest = super().step(action)
+        if self.episode % 3 == 0 and self.step_index == 3:
+            obs = obs * np.nan
+        return obs, -1.0, *rest  # type: ignore[return-value]
+
+
+def breaking_env() -> gym.Env[Any, Any]:
+    """Breaks in some episodes."""
+    return BreakingEnv(length=10)
+
+
 def nan_reward_env() -> gym.Env[Any, Any]:
     """Gives a reward of NaN in the eighth step of every episode."""
     return FaultEnv("nan reward", at=-1)

@@ -135,7 +135,7 @@ class Progress:
         )
         if evaluator["evaluations"] > len(snap.evaluations):
             snap.eval_return = float(evaluator["return_mean"])
-            snap.best_return = float(evaluator["best_return"])
+            snap.best_return = finite(float(evaluator["best_return"]))
             missed = int(evaluator["evaluations"]) - len(snap.evaluations)
             snap.evaluations += [(snap.time_s, snap.eval_return)] * missed
         # Samplers that are switched off wait for nobody.
@@ -314,14 +314,24 @@ class Progress:
         where = "GPU" if self.config.device.startswith("cuda") else "CPU"
         return f"learner's {where} and the samplers' cores: nobody waits"
 
-    def _warnings(self, now: float) -> list[str]:
-        control, out = self._control, list(self.notes)
+    def _dropped(self) -> list[str]:
+        """What was not learned from, or not judged."""
+        control, out = self._control, []
         if lost := int(control.learner["rows_lost"]):
             out.append(f"{lost} transitions were overwritten before the learner read them")
         if rejected := int(control.samplers["rejected"].sum()):
             out.append(
                 f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut"
             )
+        if broken := int(control.evaluator["broken_episodes"]):
+            out.append(
+                f"{broken} evaluation episodes gave NaN or infinity and do not count; "
+                "no policy becomes the best one by an evaluation that had any"
+            )
+        return out
+
+    def _warnings(self, now: float) -> list[str]:
+        control, out = self._control, [*self.notes, *self._dropped()]
         if control.learner["diverged"]:
             out.append(
                 "the networks have diverged to NaN; the last good policy stays. Lower --algo.lr"

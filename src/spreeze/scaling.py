@@ -13,6 +13,8 @@ from torch import Tensor
 from spreeze.spec import CLIP, LARGEST_RETURN, Batch
 
 SMALLEST_SPREAD = 1e-3
+LARGEST = 1e15
+"""What is larger counts as this: its square would be infinite, and statistics with it for ever."""
 OBSERVED = 1024
 """About how many steps of a batch are looked at, evenly from all of it: to look at all of a large one costs
 a tenth of an update."""
@@ -32,10 +34,10 @@ def _split(stats: Tensor) -> tuple[Tensor, ...]:
 def observe(stats: Tensor, batch: Batch, memory: float) -> Tensor:
     """The statistics with one more batch in them; after `memory` rows old ones begin to fade."""
     count, mean, var, return_mean, return_var, largest = _split(stats)
-    rows = _some(batch.obs.reshape(-1, len(mean)))
+    rows = _some(batch.obs.reshape(-1, len(mean))).clamp(-LARGEST, LARGEST)
     total = count + len(rows)
     mean, var = _merge(mean, var, rows, len(rows) / total)
-    past = _some(batch.past_return.reshape(-1, 1))
+    past = _some(batch.past_return.reshape(-1, 1)).clamp(-LARGEST, LARGEST)
     if len(past):
         return_mean, return_var = _merge(return_mean, return_var, past, len(rows) / total)
         largest = torch.maximum(largest, past.abs().amax(0))

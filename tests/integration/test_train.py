@@ -320,6 +320,18 @@ def test_steps_that_are_not_finite_are_dropped_and_said(runs: str) -> None:
     assert all(np.isfinite(array).all() for array in parameters(run.path).values())
 
 
+def test_no_policy_is_the_best_by_an_episode_that_broke(runs: str) -> None:
+    """Less punishment by breaking the simulator is not a result."""
+    run = spreeze.train(
+        fakes.breaking_env, runs=runs, steps="6000", target=-8.0, serial=True, **SMALL
+    )
+    assert run.summary["reason"] == "steps"
+    assert run.summary["best_return"] in (None, -10.0)
+    found = [line["eval/mean_reward"] for line in records(run.path, "evaluator-0")]
+    assert set(found) <= {-10.0}
+    assert "gave NaN or infinity and do not count" in (run.path / "status.json").read_text()
+
+
 def test_n_step_and_vector_environments_train(runs: str) -> None:
     def vector() -> Any:
         return gym.make_vec("Pendulum-v1", num_envs=4)
@@ -376,11 +388,12 @@ def test_two_runs_in_a_row_in_one_process(runs: str) -> None:
         spreeze.train("Pendulum-v1", runs=runs, name="two", steps="2000", **SMALL)
 
 
-def test_rewards_that_are_not_finite_spoil_neither_evaluation_nor_screen(runs: str) -> None:
+def test_where_no_episode_is_finite_there_is_no_return_and_the_screen_says_why(runs: str) -> None:
     run = spreeze.train(fakes.nan_reward_env, runs=runs, time="5s", **SMALL)
-    assert run.summary["best_return"] is not None
-    assert math.isfinite(run.summary["best_return"])
-    assert all(math.isfinite(line["eval/mean_reward"]) for line in records(run.path, "evaluator-0"))
+    assert run.summary["best_return"] is None
+    assert run.summary["updates"] > 0
+    said = " ".join(RunDir(run.path).read("status")["warnings"])
+    assert "evaluation episodes gave NaN or infinity and do not count" in said
 
 
 def test_a_screen_that_breaks_does_not_end_the_run(runs: str) -> None:

@@ -321,6 +321,16 @@ class TestScaling:
         stats = observe(fresh_statistics(1), self.batch(steps, steps[..., 0]), 1e8)
         assert float(policy_statistics(stats)[0]) == pytest.approx(7.5, rel=0.01)
 
+    @pytest.mark.parametrize("huge", [3.4e38, -1e20])
+    def test_one_huge_number_does_not_end_them(self, huge: float) -> None:
+        stats, usual = fresh_statistics(1), torch.randn(512, 1)
+        once = usual.clone()
+        once[0] = huge
+        for obs in (once, usual, usual):
+            stats = observe(stats, self.batch(obs, obs[:, 0]), 1e8)
+        batch = scaled(stats, self.batch(once, usual[:, 0]), obs=True, reward=True)
+        assert all(x.isfinite().all() for x in (stats, batch.obs, batch.reward))
+
     def test_what_never_changes_does_no_harm(self) -> None:
         flat = torch.ones(32, 2)
         stats = observe(fresh_statistics(2), self.batch(flat, torch.zeros(32)), 1e8)

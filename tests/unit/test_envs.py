@@ -389,6 +389,68 @@ def test_evaluation_plays_whole_episodes_once_each(mode: Any) -> None:
         assert total == 100 * episode * length + length * (length + 1) / 2
 
 
+def played(stepper: Any, spec: Any, num: int) -> list[tuple[float, int]]:
+    still = np.zeros((stepper.num_envs, 1), np.float32)
+    player = play_episodes(stepper, spec, lambda _: still, num, seed=0)
+    try:
+        while True:
+            next(player)
+    except StopIteration as end:
+        stepper.close()
+        return list(end.value)
+
+
+def test_an_episode_that_is_not_finite_has_no_return() -> None:
+    spec = inspect_env(fakes.CountEnv, "CountEnv")
+    sound, broken = played(LoopStepper([fakes.CountEnv(), fakes.FaultEnv("nan", at=3)]), spec, 2)
+    assert np.isfinite(sound[0])
+    assert np.isnan(broken[0])
+    assert broken[1] == 2, "the steps before it"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_what_comes_after_an_observation_that_is_not_finite_is_no_transition(
+    mode: Any, bad: float
+) -> None:
+    class Glitch(gym.vector.SyncVectorEnv):
+        def step(self, actions: Any) -> Any:
+            obs, *rest = super().step(actions)
+            self.num_steps = getattr(self, "num_steps", 0) + 1
+            if self.num_steps == 3:
+                obs = obs.copy()
+                obs[1] = bad
+            return obs, *rest
+
+    env = Glitch([lambda: fakes.CountEnv(length=50)] * 2, autoreset_mode=mode)
+    spec = inspect_env(lambda: fakes.CountEnv(length=50), "CountEnv")
+    group = EnvGroup(VectorStepper(env), spec)
+    rows = np.zeros(2, transition_layout(spec).dtype)
+    group.reset(seed=0)
+    actions = np.zeros((2, 1), np.float32)
+    kept = []
+    for _ in range(6):
+        num = group.step(actions, actions, 0, rows)
+        kept.append(num)
+        steps = rows["next_obs"][:num, 1] - rows["obs"][:num, 1]
+        assert (steps == 1).all(), "each leads from a step to the next one"
+    group.close()
+    assert kept == [2, 2, 1, 1, 2, 2]
+    assert group.num_rejected == 1
+
+
+def test_a_time_limit_of_the_users_own_is_not_stepped_past() -> None:
+    class Paying(gym.wrappers.TimeLimit):
+        def step(self, action: Any) -> Any:
+            obs, reward, terminated, truncated, info = super().step(action)
+            return obs, 100.0 if truncated else float(reward), terminated, truncated, info
+
+    spec = inspect_env(fakes.CountEnv, "CountEnv")
+    (total, length), *_ = played(LoopStepper([Paying(fakes.CountEnv(length=50), 3)]), spec, 1)
+    assert length == 3
+    assert total > 100
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_stepping_past_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
     """Time limits hold, and what a user put around the environment is stepped through."""

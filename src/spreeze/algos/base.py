@@ -63,7 +63,7 @@ class AlgoConfig:
     normalise_reward: bool = False
     """Divide rewards by the running spread of discounted returns."""
     statistics_rows: int = 100_000_000
-    """Rows after which these statistics begin to forget: what networks see must not change faster than they learn."""
+    """Rows after which these statistics begin to forget (all but the largest return): what networks see must not change faster than they learn."""
     reward_scale: float = 1.0
     """Rewards are multiplied by this."""
     termination_cost: float = 0.0

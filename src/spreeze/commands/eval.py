@@ -56,7 +56,11 @@ def main(arguments: list[str], _started_s: float) -> int:
     began_s = time.monotonic()
     with own_stdout():
         results = _play(policy, env, pooled, args)
-    returns, lengths = np.array(results).T
+    whole = np.array([result for result in results if not np.isnan(result[0])])
+    broken = len(results) - len(whole)
+    if not len(whole):
+        raise UsageError([f"{env} gave NaN or infinity in every episode: there is no return."])
+    returns, lengths = whole.T
     facts = {
         "run": str(run.path),
         "env": env,
@@ -67,6 +71,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         "min": float(returns.min()),
         "max": float(returns.max()),
         "mean_length": float(lengths.mean()),
+        "broken": broken,
         "returns": returns.tolist(),
         "seconds": time.monotonic() - began_s,
     }
@@ -78,6 +83,8 @@ def main(arguments: list[str], _started_s: float) -> int:
             file=sys.stdout,
         )
         print("  ".join(f"{name} {short(facts[name])}" for name in ("mean", "std", "min", "max")))
+        if broken:
+            print(f"{broken} of them gave NaN or infinity and are left out")
     return 0
 
 

@@ -104,7 +104,7 @@ class LoopStepper:
 def _within_standard_wrappers(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], float]:
     """What to step instead of `env`, and after how many steps its episodes are cut."""
     limit: float = math.inf
-    if isinstance(env, TimeLimit):
+    if type(env) is TimeLimit:
         limit, env = env._max_episode_steps, env.env
     while type(env) in (OrderEnforcing, PassiveEnvChecker):
         env = env.env  # type: ignore[attr-defined]
@@ -128,10 +128,12 @@ class VectorStepper:
         self._mode = AutoresetMode(env.metadata["autoreset_mode"])
         self._parts = parts_of(env.single_observation_space)
         self._resetting = np.zeros(env.num_envs, np.bool_)
+        self._lost = np.zeros(env.num_envs, np.bool_)
+        """Where the last observation was not finite, and another was acted on in its place."""
 
     def reset_into(self, seed: int, outcome: Outcome) -> None:
         """Begin an episode everywhere."""
-        self._resetting[:] = False
+        self._resetting[:] = self._lost[:] = False
         outcome.obs[:] = self._flat(self.env.reset(seed=seed)[0])
 
     def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
@@ -145,7 +147,7 @@ class VectorStepper:
         outcome.obs[:] = outcome.next_obs
         # NEXT_STEP: the step after an end ignores its action and only returns the new episode's
         # first observation. It is no transition.
-        outcome.valid[:] = ~self._resetting
+        outcome.valid[:] = ~self._resetting & ~self._lost
         if self._mode is AutoresetMode.NEXT_STEP:
             self._resetting = done
         elif self._mode is AutoresetMode.SAME_STEP:
@@ -156,8 +158,8 @@ class VectorStepper:
             outcome.obs[done] = self._flat(fresh)[done]
         finite = np.isfinite(outcome.reward) & np.isfinite(outcome.next_obs).all(1)
         outcome.valid &= finite
-        if not finite.all():
-            np.nan_to_num(outcome.obs, copy=False)
+        self._lost[:] = ~np.isfinite(outcome.obs).all(1)
+        outcome.obs[self._lost] = 0
         outcome.eventful = bool(done.any()) or not outcome.valid.all()
 
     def close(self) -> None:
@@ -193,7 +195,7 @@ def play_episodes(
     """Play whole episodes, yielding after each step; returns (return, length) of each.
 
     Every environment plays one episode per round: were all first to end counted, short episodes
-    would be counted too often.
+    would be counted too often. One with a step that is not finite ends there and has the return NaN.
     """
     out = Outcome(stepper.num_envs, spec.obs_size)
     results: list[tuple[float, int]] = []
@@ -203,7 +205,8 @@ def play_episodes(
         totals, lengths = np.zeros(stepper.num_envs), np.zeros(stepper.num_envs, np.int64)
         while running.any():
             stepper.step(act(out.obs), out)
-            running &= out.valid  # a step that is not finite ends its episode without counting
+            totals[running & ~out.valid] = np.nan
+            running &= out.valid
             totals[running] += out.reward[running]
             lengths += running
             running &= ~(out.terminated | out.truncated)

@@ -140,10 +140,17 @@ def _report(
 ) -> None:
     """Record an evaluation, stamped with the newest weights that it judged and the time it was known."""
     words, target = ctx.words, ctx.config.target
-    returns, lengths = results[:, 0], results[:, 1]
+    whole = results[~np.isnan(results[:, 0])]
+    sound = len(whole) == len(results)
+    words["broken_episodes"] += len(results) - len(whole)
+    if not len(whole):
+        return
+    returns, lengths = whole[:, 0], whole[:, 1]
     mean = float(returns.mean())
-    first = int(words["evaluations"]) == 0
-    if first or not mean <= words["best_return"]:
+    # A policy that breaks the simulator may look good by the episodes that did not last.
+    if words["evaluations"] == 0:
+        words["best_return"] = np.nan
+    if sound and not mean <= words["best_return"]:
         words["best_return"] = mean
         _keep_best(ctx, policy, stamp, mean)
     ctx.recorder.record(
@@ -163,7 +170,7 @@ def _report(
     )
     words["return_mean"] = mean
     words["updates"] = stamp.updates
-    if target is not None and mean >= target and words["target_time_s"] == 0:
+    if sound and target is not None and mean >= target and words["target_time_s"] == 0:
         words["target_time_s"] = ctx.now()
     words["evaluations"] += 1
 

@@ -61,6 +61,7 @@ EVALUATOR = [
     ("borrowed_cores", "<i8"),
     ("borrowed_until_s", "<f8"),
     ("evaluations", "<i8"),
+    ("broken_episodes", "<i8"),
     ("saves_failed", "<i8"),
     ("updates", "<i8"),
     ("return_mean", "<f8"),
