@@ -36,8 +36,9 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
         device = str(knobs.get("device", "auto"))
         config = default_config(str(algo), name, preset, asked, device)
     else:
-        runs, algo = Path(knobs.get("runs", "runs")), knobs.pop("algo", None)
-        config = resumed_config(str(resume), runs, algo)
+        runs = Path(knobs.get("runs", "runs"))
+        algo, preset = knobs.pop("algo", None), knobs.pop("preset", None)
+        config = resumed_config(str(resume), runs, algo, preset)
     # A program that calls a library does not expect an open port.
     config = config_with(config, {"env": name, "dashboard": False, **knobs})
     with Screen() as screen:

@@ -9,10 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from spreeze.algos.dqn import DQNConfig
+from spreeze.algos.fastsac import FastSACConfig
+from spreeze.algos.fasttd3 import FastTD3Config
 from spreeze.algos.tqc import TQCConfig
 from spreeze.config import Config, knob, knob_names, parse_count, parse_duration
 from spreeze.policy import NOISE_BLOCK
-from spreeze.spec import ENGINES, PLACEMENTS
+from spreeze.spec import ENGINES, LARGEST_RETURN, PLACEMENTS
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),
@@ -62,6 +65,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "algo.init_alpha": (1e-8, 1000),
     "algo.target_entropy_per_action": (-100, 100),
 }
+PAIRS: dict[str, tuple[float, float]] = {"algo.noise": (0, 10), "algo.spread": (0, 10)}
+"""Knobs that are two numbers, the smaller first, and what they lie between."""
 FRACTIONS = {
     *("learner.updates_per_step", "evaluator.every_s", "evaluator.share", "evaluator.average"),
     "checkpoint.every_s",
@@ -110,17 +115,46 @@ def check_config(config: Config) -> list[str]:
         whole = name not in FRACTIONS
         if value not in ("auto", None) and not (_is_number(value, whole) and low <= value <= high):
             flag, kind = name.replace("_", "-"), "a whole number" if whole else "a number"
-            problems.append(f"--{flag} {value}: must be {kind} from {low:g} to {high:g}.")
+            problems.append(
+                f"--{flag} {value}: must be {kind} from {_round(low)} to {_round(high)}."
+            )
     if config.track in ("wandb", "trackio") and find_spec(config.track) is None:
         problems.append(
             f'--track {config.track} needs a package that is missing: pip install "spreeze[{config.track}]"'
         )
+    return problems + _check_lists(config) + _check_sizes(config) + _check_learning(config)
+
+
+def _check_lists(config: Config) -> list[str]:
+    """Knobs that are several numbers."""
+    problems = []
     hidden = config.hyper.hidden
-    if hidden != "auto" and not (hidden and all(1 <= width <= 65_536 for width in hidden)):
+    if hidden != "auto" and not (
+        isinstance(hidden, tuple | list)
+        and hidden
+        and all(_is_number(width, whole=True) and 1 <= width <= 65_536 for width in hidden)
+    ):
         problems.append(
-            f"--algo.hidden {hidden}: one or more widths from 1 to 65536, such as 256 256."
+            f"--algo.hidden {_words(hidden)}: one or more widths from 1 to 65536, such as 256 256."
         )
-    return problems + _check_sizes(config)
+    for name in set(PAIRS) & set(knob_names(config)):
+        value, (low, high) = knob(config, name), PAIRS[name]
+        numbers = isinstance(value, tuple | list) and all(_is_number(x) for x in value)
+        if not (numbers and len(value) == 2 and low <= value[0] <= value[1] <= high):
+            problems.append(
+                f"--{name} {_words(value)}: must be two numbers from {low:g} to {high:g}, the smaller first."
+            )
+    return problems
+
+
+def _round(bound: float) -> str:
+    """A bound as people write it."""
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+
+
+def _words(value: Any) -> str:
+    """Several numbers as they are given on the command line."""
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def check_devices(device: str, same_allowed: bool) -> list[str]:
@@ -165,13 +199,6 @@ def _check_sizes(config: Config) -> list[str]:
         problems.append(
             f"--replay.placement {config.replay.placement} is for a GPU, and --device is cpu: use host."
         )
-    if isinstance(config.hyper, TQCConfig) and not (
-        config.hyper.drop_per_critic < config.hyper.num_quantiles
-    ):
-        problems.append(
-            f"--algo.drop-per-critic {config.hyper.drop_per_critic}: must be less than "
-            f"--algo.num-quantiles {config.hyper.num_quantiles}, or nothing is left."
-        )
     if (
         config.hyper.priorities()[0] > 0
         and config.device.startswith("cuda")
@@ -185,6 +212,36 @@ def _check_sizes(config: Config) -> list[str]:
         problems.append(
             f"--learner.ratio-bounds {bounds[0]} {bounds[1]}: the smaller ratio first, none negative, the larger above 0."
         )
+    return problems
+
+
+def _check_learning(config: Config) -> list[str]:
+    """Knobs with which an algorithm would learn nothing, or that it would not heed."""
+    problems, hyper, learner = [], config.hyper, config.learner
+    if isinstance(hyper, TQCConfig) and not hyper.drop_per_critic < hyper.num_quantiles:
+        problems.append(
+            f"--algo.drop-per-critic {hyper.drop_per_critic}: must be less than "
+            f"--algo.num-quantiles {hyper.num_quantiles}, or nothing is left."
+        )
+    if isinstance(hyper, FastSACConfig | FastTD3Config):
+        why = f"{config.algo}'s critics know returns from -{LARGEST_RETURN:g} to {LARGEST_RETURN:g} alone"
+        if not hyper.normalise_reward:
+            problems.append(f"--algo.no-normalise-reward: {why}.")
+        if hyper.reward_scale > 1:
+            problems.append(f"--algo.reward-scale {hyper.reward_scale:g}: at most 1, as {why}.")
+    if isinstance(hyper, DQNConfig) and hyper.policy_delay != 1:
+        problems.append(
+            f"--algo.policy-delay {hyper.policy_delay}: {config.algo} has no actor that could wait."
+        )
+    reuse, bounds = hyper.reuse(), learner.ratio_bounds
+    most = learner.updates_per_step if bounds == "auto" else bounds[1]
+    if reuse is not None and learner.batch_size != "auto" and most != "auto":
+        times = most * learner.batch_size * hyper.rows().segment
+        if times > 1.001 * reuse:
+            problems.append(
+                f"--learner.updates-per-step or --learner.ratio-bounds: with up to {most:g} updates per env step "
+                f"each step is learned from {times:g} times, and --algo.max-reuse is {reuse:g}."
+            )
     return problems
 
 

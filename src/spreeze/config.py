@@ -40,7 +40,7 @@ class SamplerConfig:
     envs_per_process: int | Auto = "auto"
     """Environments stepped together in one process, with one forward pass for all."""
     random_steps: int = 1000
-    """Env steps with uniform random actions, all samplers together, before the policy acts."""
+    """Env steps with uniform random actions, all samplers together, before the policy acts (ppo: none)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +121,14 @@ class TunerConfig:
 
     off: bool = False
     """Measure nothing and move nothing: rules of thumb fill what is "auto", and it stays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndecidedConfig(OffPolicyConfig):
+    """Knobs of an algorithm that follows from the environment's actions, which are not known yet."""
+
+    asked: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
+    """Those that were given: they stay, whatever the algorithm's own defaults are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +322,8 @@ def default_config(
             fitting = ", ".join(PRESETS[name].algos)
             raise UsageError([f"--preset {name}: it has values for {fitting}, not for {algo}."])
         values = PRESETS[name].algos[algo]
-    hyper = OffPolicyConfig() if algo == "auto" else find_algorithm(algo).config()
+    undecided = UndecidedConfig(asked=tuple(asked))
+    hyper = undecided if algo == "auto" else find_algorithm(algo).config()
     if ".py:" in algo:  # other processes may be somewhere else
         algo = str(Path(algo).absolute())
     config = Config(env=env, algo=algo, preset=name, hyper=hyper)
@@ -340,12 +349,14 @@ def knobs_of(kind: type[AlgoConfig]) -> set[str]:
 
 def with_algorithm(config: Config, algo: str) -> Config:
     """The config for this algorithm, with those of its knobs that were set already."""
-    defaults = type(config.hyper)()
+    undecided = config.hyper
+    assert isinstance(undecided, UndecidedConfig), "it has been decided"
     given = {
         name: value
-        for name, value in vars(config.hyper).items()
-        if value != getattr(defaults, name)
+        for name, value in vars(undecided).items()
+        if name in undecided.asked or value != getattr(UndecidedConfig(), name)
     }
+    given.pop("asked", None)
     hyper = find_algorithm(algo).config(**given)
     return dataclasses.replace(config, algo=algo, hyper=hyper)
 

@@ -178,17 +178,28 @@ def _check_fits(needed: dict[str, int], free: int, what: str) -> None:
         )
 
 
-def resumed_config(name: str, runs: Path, algo: str | None = None) -> Config:
+def resumed_config(
+    name: str, runs: Path, algo: str | None = None, preset: str | None = None
+) -> Config:
     """The config to go on with from a run's last checkpoint: as it was asked for, "auto" and all.
 
     What limited the old run does not limit the new one. `algo` is needed for one of the user's own.
     """
+    if preset is not None:
+        raise UsageError(
+            [f"--preset {preset}: a run that is resumed keeps its settings. Give single ones."]
+        )
     run = find_run(name, runs)
     needed = [run.checkpoints / "last" / file for file in ("train.safetensors", "config.json")]
     stored = run.read("config")
     if "asked" not in stored or not all(file.exists() for file in needed):
         raise UsageError([f"run {run.path} has no whole checkpoint to resume from."])
     config = config_from_json(stored["asked"], algo and str(Path(algo).absolute()))
+    trained = stored["config"]["algo"] if config.algo == "auto" else config.algo
+    if algo not in (None, "auto", trained) and str(Path(str(algo)).absolute()) != trained:
+        raise UsageError(
+            [f"--algo {algo}: run {name} was trained with {trained}, and goes on with it."]
+        )
     path = str(run.path.absolute())
     return dataclasses.replace(config, resume=path, name=None, time=None, steps=None, target=None)
 

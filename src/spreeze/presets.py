@@ -53,6 +53,7 @@ PRESETS: dict[str, Preset] = {
                 "algo.hidden": (256, 256),
                 "algo.lr": 3e-4,
                 "algo.tau": 0.005,
+                "algo.init_alpha": 1.0,
             }
         },
     ),

@@ -22,6 +22,7 @@ from safetensors.numpy import load_file
 import fakes
 import spreeze
 from spreeze.algos.sac import SACConfig
+from spreeze.commands.train import parse
 from spreeze.config import Config, config_with, default_config
 from spreeze.launch import launch
 from spreeze.plan import _claim
@@ -434,6 +435,13 @@ def test_resuming_from_python_with_another_ratio_and_another_environment(pendulu
         spreeze.train(fakes.ReachEnv, resume="p", runs=folder, steps="2000")
     with pytest.raises(spreeze.UsageError, match=r"--algo\.hidden"):
         spreeze.train("Pendulum-v1", resume="p", runs=folder, **{"algo.hidden": (8,)})
+    with pytest.raises(spreeze.UsageError, match="--algo td3: run p was trained with sac"):
+        spreeze.train("Pendulum-v1", resume="p", runs=folder, algo="td3")
+    with pytest.raises(spreeze.UsageError, match="--preset sb3: a run that is resumed keeps"):
+        spreeze.train("Pendulum-v1", resume="p", runs=folder, preset="sb3")
+    assert parse(["--resume", "p", "--runs", folder, "--algo", "sac"]).algo == "sac"
+    with pytest.raises(spreeze.UsageError, match="trained with sac"):
+        parse(["--resume", "p", "--runs", folder, "--algo", "td3"])
 
 
 def test_rates_count_from_the_first_update_in_every_mode(runs: str) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from spreeze.algos import ALGORITHMS
-from spreeze.algos.base import OffPolicyConfig
 from spreeze.checks import check_config, check_folder
 from spreeze.commands.train import parse
 from spreeze.config import (
     Config,
+    UndecidedConfig,
     config_from_json,
     config_with,
     default_config,
@@ -55,7 +55,7 @@ def test_an_environment_brings_its_preset_and_its_algorithm() -> None:
     assert (config.preset, config.algo) == ("cart-pole", "ppo")
     assert default_config("dqn", "CartPole-v1").preset == "cart-pole"
     off = default_config(env="CartPole-v1", preset="none")
-    assert (off.preset, off.algo, off.hyper) == ("none", "auto", OffPolicyConfig())
+    assert (off.preset, off.algo, off.hyper) == ("none", "auto", UndecidedConfig())
     other = default_config("tqc", "HalfCheetah-v5")
     assert (other.preset, other.algo) == (None, "tqc"), "it has no values for this one"
     with pytest.raises(UsageError, match="values for sac, not for td3"):
@@ -104,6 +104,55 @@ def test_a_knob_that_only_some_have_names_the_algorithm() -> None:
     assert parse(["Mine-v0", "--algo.gamma", "0.5"]).algo == "auto"
     with pytest.raises(SystemExit):
         parse(["Mine-v0", "--algo", "td3", "--algo.init-alpha", "0.5"])
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "value"),
+    [
+        (["--algo.n-step", "1"], "n_step", 1),
+        (["--algo.no-normalise-reward"], "normalise_reward", False),
+        (["--algo.beta2=0.999"], "beta2", 0.999),
+    ],
+)
+def test_what_is_given_stays_even_if_it_is_what_most_algorithms_have(
+    flag: list[str], name: str, value: Any
+) -> None:
+    config = parse(["Mine-v0", *flag])
+    assert getattr(with_algorithm(config, "dqn").hyper, name) == value
+    again = config_from_json(json.loads(json.dumps(config.to_json())))
+    assert getattr(with_algorithm(again, "dqn").hyper, name) == value, "a run that is resumed"
+
+
+@pytest.mark.parametrize(
+    ("algo", "knobs", "said"),
+    [
+        ("fastsac", {"algo.spread": (float("nan"), 1.0)}, "--algo.spread nan 1.0: must be two"),
+        ("fastsac", {"algo.spread": (0.5, 1.0, 2)}, "--algo.spread 0.5 1.0 2: must be two"),
+        ("td3", {"algo.noise": (0.5, 0.05)}, "the smaller first"),
+        ("td3", {"algo.noise": 0.5}, "--algo.noise 0.5: must be two numbers from 0 to 10"),
+        ("sac", {"algo.hidden": 64}, "--algo.hidden 64: one or more widths"),
+        ("sac", {"algo.hidden": (64.5,)}, "--algo.hidden 64.5: one or more widths"),
+        ("fastsac", {"algo.normalise_reward": False}, "know returns from -5 to 5 alone"),
+        ("fasttd3", {"algo.reward_scale": 30.0}, "--algo.reward-scale 30: at most 1"),
+        ("dqn", {"algo.policy_delay": 2}, "dqn has no actor"),
+        ("ppo", {"learner.batch_size": 64, "learner.updates_per_step": 1.0}, "1024 times"),
+        ("ppo", {"learner.batch_size": 64, "learner.ratio_bounds": (0, 0.1)}, "max-reuse is 8"),
+        ("sac", {"learner.batch_size": 0}, "must be a whole number from 1 to 1,048,576"),
+    ],
+)
+def test_knobs_that_would_do_nothing_or_harm_are_refused(
+    algo: str, knobs: dict[str, Any], said: str
+) -> None:
+    assert check_config(default_config(algo, "Mine-v0")) == []
+    (problem,) = check_config(config_with(default_config(algo, "Mine-v0"), knobs))
+    assert said in problem
+
+
+def test_the_environment_may_be_named_behind_flags() -> None:
+    first = parse(["Ant-v5", "--seed", "1", "--algo", "fastsac"])
+    assert first.preset == "ant"
+    assert parse(["--seed", "1", "Ant-v5", "--algo", "fastsac"]) == first
+    assert parse(["--algo", "fastsac", "--seed", "1", "Ant-v5"]) == first
 
 
 def test_auto_is_settled_by_the_actions_and_keeps_what_was_asked_for() -> None:

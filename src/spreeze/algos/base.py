@@ -42,6 +42,13 @@ def without_data(knobs: dict[str, Any], own: bool = False) -> dict[str, Any]:
     return {name: value for name, value in knobs.items() if name not in names}
 
 
+def evenly(first: float, last: float, num: int) -> Floats:
+    """From the one to the other; one alone is in the middle."""
+    if num == 1:
+        return np.full(1, (first + last) / 2, np.float32)
+    return np.linspace(first, last, num, dtype=np.float32)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AlgoConfig:
     """Knobs that every algorithm has."""
@@ -166,7 +173,7 @@ class DeterministicConfig(OffPolicyConfig):
 
     def exploration(self, num_envs: int) -> Floats:
         """Evenly from the smallest to the largest noise."""
-        return np.linspace(*self.noise, num_envs, dtype=np.float32)
+        return evenly(*self.noise, num_envs)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig, evenly
 from spreeze.policy import PolicyForm
 from spreeze.spec import Floats
 
@@ -44,7 +44,7 @@ class DQNConfig(OffPolicyConfig):
 
     def exploration(self, num_envs: int) -> Floats:
         """From epsilon down to epsilon to the eighth."""
-        exponents = 1 + LADDER * np.linspace(0, 1, num_envs, dtype=np.float32)
+        exponents = 1 + LADDER * evenly(0, 1, num_envs)
         ladder: Floats = np.float32(self.epsilon) ** exponents
         return ladder
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig, evenly
 from spreeze.spec import LARGEST_RETURN, Floats
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ class FastSACConfig(OffPolicyConfig):
 
     def exploration(self, num_envs: int) -> Floats:
         """Evenly from the smallest to the largest factor."""
-        return np.linspace(*self.spread, num_envs, dtype=np.float32)
+        return evenly(*self.spread, num_envs)
 
     def longest_hold(self) -> int:
         """The knob."""

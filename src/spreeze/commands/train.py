@@ -45,36 +45,54 @@ def main(arguments: list[str], started_s: float) -> int:
 
 def parse(arguments: list[str]) -> Config:
     """The config from flags; algorithm, preset and resumed run decide the defaults of the rest."""
-    resumed = _given(arguments, "--resume")
-    if resumed is not None:
-        from spreeze.plan import resumed_config
+    if (resumed := _given(arguments, "--resume")) is not None:
+        return _resumed(arguments, resumed)
+    env = next((word for word in arguments[:1] if not word.startswith("-")), "")
+    config = _new(arguments, env)
+    # Named behind some flags: only now it is known which preset it has.
+    return config if config.env == env else _new(arguments, config.env)
 
-    if resumed is None:
-        env = next((word for word in arguments[:1] if not word.startswith("-")), "")
-        asked = [
-            word.removeprefix("--algo.").partition("=")[0].replace("-", "_")
-            for word in arguments
-            if word.startswith("--algo.")
-        ]
-        algo, preset = _given(arguments, "--algo") or "auto", _given(arguments, "--preset")
-        device = _given(arguments, "--device") or "auto"
-        defaults = default_config(algo, env, preset, asked, device)
-        # What is given here is settled there: a path made whole, a preset's algorithm.
-        arguments = _without(_without(arguments, "--algo"), "--preset")
-    else:
-        runs = Path(_given(arguments, "--runs") or "runs")
-        defaults = resumed_config(resumed, runs, _given(arguments, "--algo"))
-        # A stored file must not be able to name code that is then imported.
-        if ":" in defaults.env and arguments[:1] != [defaults.env]:
-            raise UsageError(
-                [
-                    f"run {resumed} trained {defaults.env}, which is code of yours. "
-                    f"Name it again: spreeze train {defaults.env} --resume {resumed}"
-                ]
-            )
-        arguments = _without(_without(arguments, "--resume"), "--algo")
+
+def _new(arguments: list[str], env: str) -> Config:
+    asked = _knobs(arguments)
+    algo, preset = _given(arguments, "--algo") or "auto", _given(arguments, "--preset")
+    device = _given(arguments, "--device") or "auto"
+    defaults = default_config(algo, env, preset, asked, device)
+    # What is given here is settled there: a path made whole, a preset's algorithm.
+    return _from_flags(_without(_without(arguments, "--algo"), "--preset"), defaults)
+
+
+def _resumed(arguments: list[str], resumed: str) -> Config:
+    from spreeze.plan import resumed_config
+
+    runs = Path(_given(arguments, "--runs") or "runs")
+    defaults = resumed_config(
+        resumed, runs, _given(arguments, "--algo"), _given(arguments, "--preset")
+    )
+    # A stored file must not be able to name code that is then imported.
+    if ":" in defaults.env and arguments[:1] != [defaults.env]:
+        raise UsageError(
+            [
+                f"run {resumed} trained {defaults.env}, which is code of yours. "
+                f"Name it again: spreeze train {defaults.env} --resume {resumed}"
+            ]
+        )
+    return _from_flags(_without(_without(arguments, "--resume"), "--algo"), defaults)
+
+
+def _from_flags(arguments: list[str], defaults: Config) -> Config:
     config: Config = tyro.cli(Config, args=arguments, default=defaults, prog="spreeze train")
     return config
+
+
+def _knobs(arguments: list[str]) -> list[str]:
+    """The knobs of the algorithm that are given."""
+    names = [
+        word.removeprefix("--algo.").partition("=")[0].replace("-", "_")
+        for word in arguments
+        if word.startswith("--algo.")
+    ]
+    return [name.removeprefix("no_") for name in names]  # --algo.no-layer-norm
 
 
 def report(run: Run, config: Config) -> str:
