@@ -15,6 +15,8 @@ import hashlib
 import json
 import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -163,6 +165,7 @@ def load(path: Path, device: torch.device) -> StepFunction:
         # The loader itself: the function around it imports the whole compiler, five seconds in which
         # a learner on the same cores hardly gets on. This takes five milliseconds.
         loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
+        _remove_what_was_unpacked()
         return lambda *inputs: loader.run(list(inputs))
     if is_zipfile(path):
         return Launches(path, device)
@@ -175,6 +178,13 @@ def load(path: Path, device: torch.device) -> StepFunction:
         import spreeze.fused  # noqa: F401  (its operators are called by name)
     step: StepFunction = CompiledArtifact.load(path=str(path), format="binary")
     return step
+
+
+def _remove_what_was_unpacked() -> None:
+    """The loader leaves a folder of temporary files: what is mapped from there needs no name any more."""
+    mapped = Path("/proc/self/maps").read_text()
+    for folder in set(re.findall(r"/\S*/aotinductor_\w+(?=/)", mapped)):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def disagreement(

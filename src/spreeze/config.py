@@ -125,7 +125,7 @@ class TunerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class UndecidedConfig(OffPolicyConfig):
-    """Knobs of an algorithm that follows from the environment's actions, which are not known yet."""
+    """Knobs that most algorithms have. All of one: spreeze train --algo NAME --help."""
 
     asked: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
     """Those that were given: they stay, whatever the algorithm's own defaults are."""
@@ -138,7 +138,7 @@ class Config:
     env: tyro.conf.Positional[str] = ""
     """Gymnasium id, module:Id, or package.module:EnvClass."""
     algo: str = "auto"
-    """Algorithm; `spreeze algos` lists them. One of your own: file.py:ENTRY. Auto: by the action space."""
+    """Algorithm; `spreeze algos` lists them. One of your own: file.py:ENTRY. Auto: the preset's, else by the action space."""
     time: str | None = None
     """Stop after this long: 90s, 5m, 2h."""
     steps: str | None = None
@@ -364,13 +364,16 @@ def with_algorithm(config: Config, algo: str) -> Config:
 def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config:
     """A config from its `to_json` form; unknown names are refused, nothing in it can name code.
 
-    But for an algorithm of the user's own that he names himself, as `trusted`.
+    But for an algorithm of the user's own: he names it himself, as `trusted`, wherever it is now.
     """
     algo = str(data.get("algo", "sac"))
-    if ":" in algo and algo != trusted:
+    if ":" in algo and (trusted is None or ":" not in trusted):
         raise UsageError(
             [f"it was trained with --algo {algo}, which is code of yours: name it again."]
         )
+    if ":" in algo:
+        algo = str(trusted)
+        data = {**data, "algo": algo}
     config = default_config(algo, preset="none")
     knobs: dict[str, Any] = {}
     for name, value in data.items():

@@ -194,9 +194,10 @@ def resumed_config(
     stored = run.read("config")
     if "asked" not in stored or not all(file.exists() for file in needed):
         raise UsageError([f"run {run.path} has no whole checkpoint to resume from."])
-    config = config_from_json(stored["asked"], algo and str(Path(algo).absolute()))
+    own = str(Path(algo).absolute()) if algo is not None and ":" in algo else None
+    config = config_from_json(stored["asked"], own)
     trained = stored["config"]["algo"] if config.algo == "auto" else config.algo
-    if algo not in (None, "auto", trained) and str(Path(str(algo)).absolute()) != trained:
+    if algo not in (None, "auto", trained) and own != trained:
         raise UsageError(
             [f"--algo {algo}: run {name} was trained with {trained}, and goes on with it."]
         )
@@ -216,8 +217,9 @@ def check_resumed(config: Config, spec: EnvSpec) -> list[str]:
             f"{before.action_shape}); {spec.id} has {spec.obs_shape} and {spec.action_shape}."
         ]
     old, new = stored["config"], json.loads(json.dumps(config.to_json()))
-    pairs = [("--algo", old["algo"], new["algo"])]
-    if old["algo"] == new["algo"]:
+    same = old["algo"] == new["algo"] or (":" in old["algo"] and ":" in new["algo"])
+    pairs = [] if same else [("--algo", old["algo"], new["algo"])]
+    if same:
         pairs += [
             (f"--algo.{name.replace('_', '-')}", old["hyper"].get(name), new["hyper"][name])
             for name in SHAPING

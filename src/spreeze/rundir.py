@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,9 @@ def find_run(run: str | None, folder: Path) -> RunDir:
             return RunDir(path)
     near = difflib.get_close_matches(run, [known.path.name for known in runs], 1, 0.4)
     hint = (
-        f" Did you mean {near[0]}?" if near else f" {folder}/ holds {len(runs)} runs: spreeze runs"
+        f" Did you mean {near[0]}?"
+        if near
+        else f" {folder}/ holds {len(runs)} runs: spreeze runs {shlex.quote(str(folder))}"
     )
     raise UsageError([f"there is no run {run!r}.{hint}"])
 

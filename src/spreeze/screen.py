@@ -92,7 +92,10 @@ class Screen:
 
     def announce(self, what: Plan | str) -> None:
         """Say what goes on before the start, and what was chosen for this machine and task, and why."""
-        self.console.print(what if isinstance(what, str) else choices(what), markup=False)
+        if isinstance(what, str):
+            self.console.print(what, markup=False)
+        else:
+            print_choices(self.console, what)
 
     def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         """Show one look at the run."""
@@ -109,8 +112,8 @@ class Screen:
             self.console.print(line(snap), soft_wrap=True)
 
 
-def choices(plan: Plan) -> Group:
-    """Every value that was chosen, with its reason: one line each."""
+def print_choices(console: Console, plan: Plan) -> None:
+    """Every value that was chosen, with its reason: one line each, on a terminal as far as it is wide."""
     rows = []
     for name, reason in plan.reasons.items():
         value = knob(plan.config, name)
@@ -118,17 +121,11 @@ def choices(plan: Plan) -> Group:
         shown = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in parts)
         rows.append((f"--{name.replace('_', '-')}", shown, reason))
     names, values = (max(len(row[column]) for row in rows) for column in range(2))
-    return Group(
-        *(
-            Text.assemble(
-                f"{name:<{names}}  {value:<{values}}  ",
-                (reason, "dim"),
-                no_wrap=True,
-                overflow="ellipsis",
-            )
-            for name, value, reason in rows
-        )
-    )
+    for name, value, reason in rows:
+        text = Text.assemble(f"{name:<{names}}  {value:<{values}}  ", (reason, "dim"))
+        if console.is_terminal:
+            text.truncate(console.width, overflow="ellipsis")
+        console.print(text, soft_wrap=True)
 
 
 def line(snap: Snapshot) -> str:

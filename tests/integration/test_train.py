@@ -88,7 +88,7 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 3
+    assert len(lines) in (3, 5), "and a tip, if it was too short to be compiled"
     assert "reached its target of -200" in lines[0]
     assert lines[1] == "Run:  runs/p"
     assert lines[2].startswith("Next: ")

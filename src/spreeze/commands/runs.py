@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from spreeze.commands import write_json
 from spreeze.rundir import list_runs, run_facts
 from spreeze.screen import clock, short
+
+COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "run": lambda row: str(row["name"]),
+    "state": lambda row: str(row["state"]),
+    "best": lambda row: short(row["best_return"]),
+    "final": lambda row: short(row["final_return"]),
+    "time": lambda row: clock(row["wall_s"] or 0),
+    "steps": lambda row: short(row["env_steps"]),
+    "updates": lambda row: short(row["updates"]),
+    "steps/s": lambda row: short(row["sample_hz"]),
+    "updates/s": lambda row: short(row["update_hz"]),
+}
+"""What the table shows, the most important first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,32 +50,18 @@ def main(arguments: list[str], _started_s: float) -> int:
     if not facts:
         print(f"No runs in {args.runs}/ yet. Start one: spreeze train Pendulum-v1")
         return 0
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in (
-        "run",
-        "state",
-        "best",
-        "final",
-        "steps",
-        "updates",
-        "time",
-        "steps/s",
-        "updates/s",
-    ):
-        table.add_column(
-            column, justify="left" if column in ("run", "state") else "right", overflow="fold"
-        )
-    for row in facts:
-        table.add_row(
-            row["name"],
-            row["state"],
-            short(row["best_return"]),
-            short(row["final_return"]),
-            short(row["env_steps"]),
-            short(row["updates"]),
-            clock(row["wall_s"] or 0),
-            short(row["sample_hz"]),
-            short(row["update_hz"]),
-        )
-    Console(highlight=False).print(table)
+    columns = [[title, *(form(row) for row in facts)] for title, form in COLUMNS.items()]
+    widths = [max(map(len, column)) for column in columns]
+    console = Console(highlight=False)
+    # Names are there to be copied: what has no room beside them is left out, the rightmost first.
+    room = console.width if console.is_terminal else sum(widths) + 2 * len(widths)
+    while len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > room:
+        widths.pop()
+    for number, words in enumerate(zip(*columns, strict=True)):
+        cells = [
+            word.ljust(width) if place < 2 else word.rjust(width)
+            for place, (word, width) in enumerate(zip(words, widths, strict=False))
+        ]
+        style = "dim" if number == 0 else ""
+        console.print(Text("  ".join(cells).rstrip(), style), soft_wrap=True)
     return 0

@@ -70,7 +70,7 @@ def _resumed(arguments: list[str], resumed: str) -> Config:
         resumed, runs, _given(arguments, "--algo"), _given(arguments, "--preset")
     )
     # A stored file must not be able to name code that is then imported.
-    if ":" in defaults.env and arguments[:1] != [defaults.env]:
+    if ":" in defaults.env and defaults.env not in arguments:
         raise UsageError(
             [
                 f"run {resumed} trained {defaults.env}, which is code of yours. "
@@ -109,8 +109,9 @@ def report(run: Run, config: Config) -> str:
     }[summary["reason"]]
     took_s = summary["time_to_target_s"] or summary["wall_s"]
     short_of = f"Note: {summary['out_of_memory']}\n" if summary["out_of_memory"] else ""
-    folder = "" if config.runs == "runs" else f" --runs {shlex.quote(config.runs)}"
-    next_line = f"\nNext: {_this_program()} eval {shlex.quote(run.path.name)}{folder}"
+    flags = [] if config.runs == "runs" else ["--runs", config.runs]
+    flags += ["--env", config.env] if ":" in config.env else []
+    next_line = f"\nNext: {_this_program()} eval {shlex.join([run.path.name, *flags])}"
     has_policy = any((run.path / "checkpoints").iterdir())
     return (
         f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
@@ -154,13 +155,16 @@ def _this_program() -> str:
 
 
 def _given(arguments: list[str], flag: str) -> str | None:
-    """The value of a flag, before the flags are really parsed."""
-    for i, word in enumerate(arguments):
-        if word == flag and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if word.startswith(flag + "="):
-            return word.partition("=")[2]
-    return None
+    """The value of a flag, the last one if there are several, before the flags are really parsed."""
+    value = None
+    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        if word == flag:
+            if following.startswith("--"):
+                raise UsageError([f"{flag}: which one? A value is missing behind it."])
+            value = following
+        elif word.startswith(flag + "="):
+            value = word.partition("=")[2]
+    return value
 
 
 def _without(arguments: list[str], flag: str) -> list[str]:

@@ -16,7 +16,7 @@ from spreeze.commands import write_json
 from spreeze.config import config_with, default_config, knob, settled
 from spreeze.errors import UsageError
 from spreeze.placement import look_around
-from spreeze.screen import choices, short
+from spreeze.screen import print_choices, short
 
 if TYPE_CHECKING:
     from spreeze.backends.local import Processes
@@ -88,7 +88,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         console = Console(highlight=False)
         console.print(_probed(facts["probes"]))
         console.print()
-        console.print(choices(plan))
+        print_choices(console, plan)
     return 0
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 
 from spreeze.algos import ALGORITHMS, find_algorithm
-from spreeze.config import Config, config_with, knob, settled, with_algorithm
+from spreeze.algos.base import AlgoConfig, OffPolicyConfig
+from spreeze.config import Config, config_with, knob, knobs_of, settled, with_algorithm
 from spreeze.errors import UsageError
 from spreeze.placement import Machine, learns_on_gpu
 from spreeze.presets import PRESETS
@@ -79,11 +80,23 @@ def _choose(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         filler.config = with_algorithm(config, algo)
         filler.reasons["algo"] = f"actions are {kind}"
         return
+    if special := _special(config.hyper):
+        filler.reasons.setdefault("algo", f"it has {special}")
     if not find_algorithm(config.algo).takes(spec):
         fitting = ", ".join(name for name, entry in ALGORITHMS.items() if entry.takes(spec))
+        why = f" ({filler.reasons['algo']})" if "algo" in filler.reasons else ""
         raise UsageError(
-            [f"--algo {config.algo}: {spec.id} has {kind} actions; for those there are {fitting}."]
+            [
+                f"--algo {config.algo}{why}: {spec.id} has {kind} actions; for those there are {fitting}."
+            ]
         )
+
+
+def _special(hyper: AlgoConfig) -> str:
+    """The knobs that were set and only some algorithms have."""
+    names = sorted(knobs_of(type(hyper)) - knobs_of(OffPolicyConfig))
+    changed = [x for x in names if getattr(hyper, x) != getattr(type(hyper)(), x)]
+    return " ".join(f"--algo.{name.replace('_', '-')}" for name in changed)
 
 
 def _network(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
