@@ -263,6 +263,19 @@ def knob(config: Config, name: str) -> Any:
     return getattr(getattr(config, FIELDS[section]), last)
 
 
+ELSEWHERE = {
+    "total_timesteps": "steps",
+    "learning_rate": "algo.lr",
+    "algo.learning_rate": "algo.lr",
+    "buffer_size": "replay.capacity",
+    "learning_starts": "learner.warmup_rows",
+    "net_arch": "algo.hidden",
+    "n_envs": "sampler.envs_per_process",
+    "num_envs": "sampler.envs_per_process",
+}
+"""What other libraries call some knobs."""
+
+
 def config_with(config: Config, knobs: dict[str, Any]) -> Config:
     """The config with knobs changed, by their command-line names: `seed`, `learner.batch_size`."""
     known = knob_names(config)
@@ -272,7 +285,9 @@ def config_with(config: Config, knobs: dict[str, Any]) -> Config:
     for name, value in knobs.items():
         section, _, knob = name.rpartition(".")
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            ends = [x for x in known if x.endswith(f".{name}")]
+            near = [ELSEWHERE[name]] if name in ELSEWHERE else ends
+            near = near or difflib.get_close_matches(name, known, 1)
             problems.append(
                 f"there is no knob {name!r}." + (f" Did you mean {near[0]}?" if near else "")
             )

@@ -47,7 +47,7 @@ class Graph:
 
 
 def onnx_model(policy: Policy) -> Any:
-    """Observations [N, *shape] as the environment gives them -> actions [N, *shape] as it takes them."""
+    """Observations [N, *shape] in float32, flat if they have parts -> actions [N, *shape] as the environment takes them."""
     spec, form, parts = policy.spec, policy.form, policy.named()
     graph = Graph("obs")
     graph.then("Reshape", np.array([-1, spec.obs_size]))
@@ -74,9 +74,10 @@ def onnx_model(policy: Policy) -> Any:
             graph.clip(-1, 1)
         else:
             graph.then("Tanh")
-        low, high = (np.array(x, np.float32) for x in (spec.action_low, spec.action_high))
-        graph.then("Mul", (high - low) / np.float32(2))
-        graph.then("Add", (high + low) / np.float32(2))
+        graph.then("Mul", policy.half_range)
+        graph.then("Add", policy.middle)
+        graph.then("Max", policy.low)  # rounding may lead out of the bounds
+        graph.then("Min", policy.high)
         graph.then("Reshape", np.array([-1, *spec.action_shape]))
         output = helper.make_tensor_value_info(
             "action", TensorProto.FLOAT, ["N", *spec.action_shape]
@@ -101,7 +102,7 @@ def export_onnx(policy: Policy, file: Path) -> float:
     try:
         draft.write_bytes(onnx_model(policy).SerializeToString())
         distance = compare(policy, draft)
-        if distance > CLOSE:
+        if not distance <= CLOSE:  # NaN is not close, either
             raise RuntimeError(f"the ONNX graph is {distance:.2g} away from the policy")
         draft.replace(file)
     finally:

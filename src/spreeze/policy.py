@@ -79,11 +79,12 @@ class Policy:
         num_layers = len(form.sizes(spec)) - 1
         self.layers = [(self._parts[f"w{i}"], self._parts[f"b{i}"]) for i in range(num_layers)]
         self._action_size = spec.action_size  # worked out anew each time
-        self._low = _within(spec.action_low, 1)
-        self._high = _within(spec.action_high, -1)
-        self._half_range: Floats = (self._high - self._low) / np.float32(2)
-        self._middle: Floats = self._low + self._half_range
-        self._symmetric = not self._middle.any()
+        # Actions are low + (x + 1) * half_range for x from -1 to 1, computed around the middle.
+        self.low = _within(spec.action_low, 1)
+        self.high = _within(spec.action_high, -1)
+        self.half_range: Floats = (self.high - self.low) / np.float32(2)
+        self.middle: Floats = self.low + self.half_range
+        self._symmetric = not self.middle.any()
         self.records = form.head in ("gaussian", "categorical")
         """Whether it says how likely its actions were, in `log_prob`."""
         self.log_prob: Floats = np.zeros(0, np.float32)
@@ -220,10 +221,10 @@ class Policy:
             return action[..., 0].astype(np.int64) + self.spec.first_action
         if self.form.head == "gaussian":
             action = np.clip(action, -1, 1)
-        scaled: Floats = action * self._half_range  # not in place: an environment may keep it
+        scaled: Floats = action * self.half_range  # not in place: an environment may keep it
         if not self._symmetric:
-            scaled += self._middle
-            np.clip(scaled, self._low, self._high, out=scaled)  # rounding may lead out of them
+            scaled += self.middle
+            np.clip(scaled, self.low, self.high, out=scaled)  # rounding may lead out of them
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
     def predict(

@@ -95,7 +95,7 @@ class EnvSpec:
     step_us: float | None = None
     """Microseconds of one step when it was tried out."""
     obs_parts: tuple[ObsPart, ...] = ()
-    """The members of a Dict or Tuple observation in their flat order; empty for a Box."""
+    """The members of an observation in their flat order; empty for a Box."""
     num_actions: int | None = None
     """How many actions there are to choose from; None for continuous ones, which have bounds instead."""
     first_action: int = 0
@@ -120,7 +120,11 @@ class EnvSpec:
         """An observation as the environment gives it, end to end if it has parts; else as it is."""
         if not self.obs_parts:
             return obs
-        in_tuple = isinstance(self.obs_parts[0].path[0], int)
+        path = self.obs_parts[0].path
+        if not path:  # a choice is a whole number, its flat form is not
+            whole = np.issubdtype(np.asarray(obs).dtype, np.integer)
+            return flatten_obs(self.obs_parts, obs) if whole else obs
+        in_tuple = isinstance(path[0], int)
         if not (isinstance(obs, Mapping) or (in_tuple and isinstance(obs, tuple))):
             return obs  # flat already
         try:

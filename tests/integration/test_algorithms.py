@@ -10,8 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import onnxruntime
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import cases
 import fakes
@@ -19,6 +20,7 @@ import spreeze
 from spreeze.export import compare, export_onnx
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rundir import RunDir
+from spreeze.spec import EnvSpec
 from user_runs import records
 
 every = pytest.mark.parametrize(("name", "kind"), cases.CASES)
@@ -136,6 +138,15 @@ def test_the_lines_of_the_manual_need_no_spreeze(cart_pole: Path, tmp_path: Path
     policy = spreeze.load(cart_pole)
     for obs in np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32):
         assert scope["act"](obs) == policy.predict(obs, deterministic=True)[0]
+    normed = Policy(cases.DISCRETE, PolicyForm(hidden=(16, 8), head="values", layer_norm=True))
+    normed.vector[:] = np.random.default_rng(0).normal(size=normed.vector.size)
+    (tmp_path / "p").mkdir()
+    save_file(normed.named(), tmp_path / "p" / "policy.safetensors")
+    (tmp_path / "p" / "config.json").write_text(json.dumps({"policy": normed.describe()}))
+    scope = {}
+    exec(code.replace(f"{cart_pole}/checkpoints/best", str(tmp_path / "p")), scope)
+    for obs in np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32):
+        assert scope["act"](obs) == normed.predict(obs, deterministic=True)[0]
     run = train("fastsac", "Box", str(tmp_path / "runs"), target=None, steps="2000")
     scope = {}
     exec(code.replace(str(cart_pole), str(run.path)), scope)
@@ -187,6 +198,32 @@ def test_an_exported_graph_is_the_policy(
     assert export_onnx(policy, tmp_path / "p.onnx") < 1e-5
     policy.vector[:] = np.random.default_rng(1).normal(size=policy.vector.size)
     assert compare(policy, tmp_path / "p.onnx") > 1e-2, "the check sees another policy"
+
+
+def test_an_exported_graph_stays_within_the_bounds(tmp_path: Path) -> None:
+    """Also where single precision has no such number: 0.4 is 0.40000001 there."""
+    bounds = np.random.default_rng(0).uniform(-3, 3, (2, 40))
+    low, high = np.append(bounds.min(0), -0.4), np.append(bounds.max(0), 0.4)
+    spec = EnvSpec(
+        id="x", obs_shape=(1,), action_shape=(41,), action_low=tuple(low), action_high=tuple(high)
+    )
+    policy = Policy(spec, PolicyForm(hidden=(2,), head="tanh"))
+    file = tmp_path / "p.onnx"
+    for far in (-100.0, 100.0):
+        policy.named()["b1"][:] = far
+        export_onnx(policy, file)
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        (action,) = session.run(None, {"obs": np.zeros((1, 1), np.float32)})
+        assert (action.astype(np.float64) >= low).all()
+        assert (action.astype(np.float64) <= high).all()
+
+
+def test_a_policy_that_is_broken_is_not_exported(tmp_path: Path) -> None:
+    policy = Policy(WIDE, PolicyForm(hidden=(2,), head="tanh"))
+    policy.vector[:] = np.nan
+    with pytest.raises(RuntimeError, match="nan away"):
+        export_onnx(policy, tmp_path / "p.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("example", ["custom_algorithm.py", "custom_network.py"])

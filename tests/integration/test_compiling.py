@@ -103,6 +103,16 @@ def compiled(made: Recipe, log: Path) -> Any:
     return compilation.step
 
 
+def test_a_form_that_is_loaded_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    made = recipe("sac", "float32")
+    step = compiled(made, tmp_path / "log")
+    assert not list(tmp_path.glob("aotinductor*"))
+    assert disagreement(made, filled(made), step) is None, "and works without it"
+
+
 @pytest.mark.parametrize(("name", "kind", "device", "precision"), CASES)
 def test_many_compiled_updates_equal_the_plain_ones(
     name: str, kind: str, device: str, precision: str, tmp_path: Path

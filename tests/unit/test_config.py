@@ -330,3 +330,24 @@ def test_folders_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 def test_configs_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         default_config().seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("total_timesteps", "steps"),
+        ("learning_rate", "algo.lr"),
+        ("gamma", "algo.gamma"),
+        ("algo.hiden", "algo.hidden"),
+    ],
+)
+def test_a_knob_by_another_name_is_refused_with_ours(name: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=rf"no knob '{name}'. Did you mean {meant}\?"):
+        config_with(default_config("sac", "Mine-v0"), {name: 1})
+
+
+def test_a_flag_without_its_value_is_refused_and_the_last_of_two_counts() -> None:
+    assert parse(["Mine-v0", "--algo", "sac", "--algo", "td3"]).algo == "td3"
+    for arguments in (["Mine-v0", "--algo"], ["Mine-v0", "--algo", "--serial"]):
+        with pytest.raises(UsageError, match="--algo: which one"):
+            parse(arguments)

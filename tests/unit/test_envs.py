@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import Autoreset
 
 import fakes
+import spreeze
 from spreeze.envs.stepping import (
     LoopStepper,
     Outcome,
@@ -285,7 +287,7 @@ def test_observations_of_any_number_type_are_taken(dtype: Any) -> None:
 @pytest.mark.parametrize(
     ("spaces", "message"),
     [
-        ({"obs": Discrete(3)}, "only Box observations"),
+        ({"obs": gym.spaces.Text(3)}, "what can be trained on is Box, Discrete"),
         ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "images"),
         ({"obs": Box(-1, 1, (0,))}, "empty"),
         ({"action": MultiBinary(3)}, "only Box and Discrete actions"),
@@ -491,3 +493,11 @@ def test_an_episode_cut_for_bad_numbers_begins_its_time_limit_anew() -> None:
     first = cut.index((False, False))
     after = [truncated for _, truncated in cut[first + 1 :]]
     assert after.index(True) == 4, cut
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_what_is_no_recipe_for_an_environment_is_refused(made: bool, tmp_path: Path) -> None:
+    what: Any = fakes.CountEnv() if made else 123
+    with pytest.raises(UsageError, match="made already" if made else "123 is no env"):
+        spreeze.train(what, runs=str(tmp_path))
+    assert not list(tmp_path.iterdir())

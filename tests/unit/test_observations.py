@@ -43,6 +43,9 @@ SPACES = {
         }
     ),
     "tuple": Tuple((Box(-1, 1, (2,)), Dict({"b": Box(-1, 1, (1,)), "a": Discrete(2)}))),
+    "choice": Discrete(4, start=2),
+    "several": MultiDiscrete([2, 3], start=[1, 0]),
+    "switches": MultiBinary(5),
 }
 each_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
 

@@ -38,7 +38,7 @@ class Entry:
     @property
     def spaces(self) -> str:
         """The same in words."""
-        return f"Box observations, {' or '.join(self.actions)} actions"
+        return f"observations that are numbers or choices, {' or '.join(self.actions)} actions"
 
     def takes(self, spec: EnvSpec) -> bool:
         """Whether it can learn in this environment."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,18 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
         raise UsageError(
             [f"run {run} was trained on {env}, which is code of yours. Name it again: --env {env}"]
         )
+    if given is None and not re.search(r"-v\d+$", env):  # as most ids end, and no class does
+        import gymnasium as gym
+
+        try:
+            gym.spec(env)
+        except gym.error.Error:
+            raise UsageError(
+                [
+                    f"run {run} was trained on {env}, which is no registered id; if it is a class or a function of "
+                    f"yours, name it: --env package.module:{env}"
+                ]
+            ) from None
     return env
 
 

@@ -49,8 +49,9 @@ def main(arguments: list[str], _started_s: float) -> int:
     obs, action = (
         ", ".join(map(str, ("N", *shape))) for shape in (spec.obs_shape, spec.action_shape)
     )
+    flat = ", its members end to end as in gymnasium.spaces.flatten" if spec.obs_parts else ""
     print(
-        f"{file}: obs [{obs}] -> action [{action}], policy {checkpoint.name} for {spec.id}\n"
+        f"{file}: obs [{obs}] in float32{flat} -> action [{action}], policy {checkpoint.name} for {spec.id}\n"
         f"Checked with onnxruntime against the numpy policy: {distance:.1e} of the range apart at most."
     )
     return 0

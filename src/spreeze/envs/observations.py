@@ -1,4 +1,4 @@
-"""Dict and Tuple observations: their members, and environments that give them end to end."""
+"""Observations that are no vector yet, Dict, Tuple and choices: their members, and environments that give them end to end."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class NoVector(ValueError):
 
 
 def parts_of(space: Space[Any]) -> tuple[ObsPart, ...]:
-    """The members of a Dict or Tuple space in Gymnasium's flat order; none for any other space."""
-    return tuple(_parts(space, ())) if isinstance(space, Dict | Tuple) else ()
+    """The members of a space in Gymnasium's flat order, a choice being its only one; none for a Box."""
+    made_of_parts = isinstance(space, Dict | Tuple | Discrete | MultiDiscrete | MultiBinary)
+    return tuple(_parts(space, ())) if made_of_parts else ()
 
 
 def _parts(space: Space[Any], path: tuple[str | int, ...]) -> Iterator[ObsPart]:
@@ -38,7 +39,7 @@ def _parts(space: Space[Any], path: tuple[str | int, ...]) -> Iterator[ObsPart]:
 
 
 class FlatObservation(gym.ObservationWrapper[Floats, Any, Any]):
-    """An environment whose Dict or Tuple observations come end to end, as `policy.predict` lays them."""
+    """An environment whose observations come end to end, as `policy.predict` lays them."""
 
     def __init__(self, env: gym.Env[Any, Any], parts: tuple[ObsPart, ...]) -> None:
         """Wrap `env`."""

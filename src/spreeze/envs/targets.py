@@ -76,7 +76,16 @@ def _named_in_module(module_name: str, name: str) -> Callable[..., Any] | None:
 
 
 def target_name(target: EnvTarget) -> str:
-    """How the environment is called in names and tables."""
+    """How the environment is called in names and tables; what cannot be one is refused."""
+    made = isinstance(target, gym.Env | VectorEnv)
+    if made or not (isinstance(target, str) or callable(target)):
+        what = "an environment that is made already" if made else "no environment"
+        raise UsageError(
+            [
+                f"{target!r} is {what}: samplers make theirs. Give its id, its class, or a function "
+                'that makes one, such as lambda: gymnasium.make("Pendulum-v1").'
+            ]
+        )
     return target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
 
 
@@ -146,7 +155,7 @@ def _unknown(name: str, error: Exception) -> str:
         known for known in gym.registry if known.rpartition("-")[0] == short.rpartition("-")[0]
     ]
     names = versions or near
-    hint = f" Did you mean {' or '.join(sorted(names)[-3:])}?" if names else f" ({error})"
+    hint = f" Did you mean {' or '.join(sorted(names)[:-4:-1])}?" if names else f" ({error})"
     return f"env {name!r} is not registered.{hint} An environment of your own goes as package.module:EnvClass."
 
 
@@ -198,15 +207,17 @@ def _action_space(env: Any) -> gym.Space[Any]:
 
 
 def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        try:
-            size = sum(part.size for part in parts_of(space))
-        except NoVector as error:
-            return [f"env {name}: observations cannot be flattened: {error}."]
+    try:
+        parts = parts_of(space)
+    except NoVector as error:
+        return [f"env {name}: observations cannot be flattened: {error}."]
+    if parts:
+        size = sum(part.size for part in parts)
         return [] if size else [f"env {name}: observations {space} are empty."]
     if not isinstance(space, gym.spaces.Box):
         return [
-            f"env {name}: observations are {space}; only Box observations can be trained on, or a Dict or Tuple of them."
+            f"env {name}: observations are {space}; what can be trained on is Box, Discrete, MultiDiscrete, "
+            "MultiBinary, or a Dict or Tuple of them."
         ]
     if len(space.shape) > 2:
         return [
