@@ -152,7 +152,8 @@ PRESETS: dict[str, Preset] = {
 
 def preset_for(env: str, algo: str) -> str | None:
     """The name of the environment's own preset, if there is one with values for this algorithm."""
+    versioned = env if "-v" in env else f"{env}-v1"  # Gymnasium takes the newest then
     for name, preset in PRESETS.items():
-        if any(fnmatch(env, pattern) for pattern in preset.envs):
+        if any(fnmatch(versioned, pattern) for pattern in preset.envs):
             return name if algo == "auto" or algo in preset.algos else None
     return None

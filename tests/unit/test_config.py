@@ -96,6 +96,7 @@ def test_every_environment_with_a_preset_has_one_only() -> None:
         fitting = [n for n, p in PRESETS.items() if any(fnmatch(env, x) for x in p.envs)]
         assert fitting == [preset_for(env, "auto")], env
     assert preset_for("MyEnv-v0", "auto") is None
+    assert preset_for("Pendulum", "auto") == preset_for("Pendulum-v1", "auto") == "pendulum"
 
 
 def test_a_knob_that_only_some_have_names_the_algorithm() -> None:

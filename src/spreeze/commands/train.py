@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,7 @@ def _this_program() -> str:
 def _given(arguments: list[str], flag: str) -> str | None:
     """The value of a flag, the last one if there are several, before the flags are really parsed."""
     value = None
-    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+    for word, following in pairwise([*arguments, "--"]):
         if word == flag:
             if following.startswith("--"):
                 raise UsageError([f"{flag}: which one? A value is missing behind it."])
