@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 import cases
 import fakes
 import spreeze
+from spreeze.commands import env_to_play
 from spreeze.export import compare, export_onnx
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rundir import RunDir
@@ -200,6 +203,13 @@ def test_an_exported_graph_is_the_policy(
     assert compare(policy, tmp_path / "p.onnx") > 1e-2, "the check sees another policy"
 
 
+def test_a_run_on_a_class_is_played_when_the_class_is_named() -> None:
+    policy = Policy(dataclasses.replace(WIDE, id="Mine"), PolicyForm(hidden=(2,)))
+    with pytest.raises(spreeze.UsageError, match=r"run r was.*--env package\.module:Mine"):
+        env_to_play(policy, "r", None)
+    assert env_to_play(policy, "r", "my.module:Mine") == "my.module:Mine"
+
+
 def test_an_exported_graph_stays_within_the_bounds(tmp_path: Path) -> None:
     """Also where single precision has no such number: 0.4 is 0.40000001 there."""
     bounds = np.random.default_rng(0).uniform(-3, 3, (2, 40))
@@ -240,7 +250,7 @@ def test_an_algorithm_of_ones_own_is_named_by_its_file(
     assert spreeze.load(run.path).predict(np.zeros(3), deterministic=True)[0].shape == (1,)
     with pytest.raises(spreeze.UsageError, match="code of yours"):
         spreeze.train("Pendulum-v1", resume=run.path.name, runs=runs)
-    named = f"{EXAMPLES / example}:ENTRY"
+    named = f"{shutil.copy(EXAMPLES / example, tmp_path)}:ENTRY"  # wherever it is by now
     steps = run.summary["env_steps"] + 2000
     more = spreeze.train("Pendulum-v1", resume=run.path.name, runs=runs, algo=named, steps=steps)
     assert more.summary["updates"] > run.summary["updates"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,8 +171,21 @@ def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:
     assert again["returns"] == facts["returns"], "the same seed plays the same episodes"
     listed = json.loads(spreeze_command("runs", "--json", "-", cwd=folder).stdout)
     assert [(row["name"], row["state"]) for row in listed] == [("p", "finished")]
-    table = spreeze_command("runs", cwd=folder).stdout
-    assert "finished" in table
+    name = "a-name-that-is-longer-than-half-of-a-narrow-terminal"
+    shutil.copytree(pendulum, folder / "others" / name, symlinks=True)
+    table = spreeze_command("runs", "others", cwd=folder).stdout.splitlines()
+    assert [line.split()[:2] for line in table] == [["run", "state"], [name, "finished"]]
+    assert table[0].endswith("updates/s"), "a file has room for all columns"
+    narrow = f"stty cols 70; {sys.executable} -m spreeze runs others"
+    seen = subprocess.run(
+        ["script", "-qec", narrow, "/dev/null"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [line.split()[:2] for line in seen.stdout.splitlines()][1] == [name, "finished"]
+    assert len(seen.stdout.splitlines()[1]) <= 70
     assert isinstance(spreeze.load(pendulum).predict([1.0, 0.0, 0.0])[0], np.ndarray)
 
 
@@ -521,6 +536,8 @@ def test_a_run_without_a_policy_is_not_offered_for_evaluation(tmp_path: Path) ->
     assert "Tip:" not in report(run, config), "it has not learned at all"
     (tmp_path / "checkpoints" / "4").mkdir()
     assert "Next:" in report(run, config)
+    own = dataclasses.replace(config, env="my.module:Mine", runs="my runs")
+    assert f"eval {tmp_path.name} --runs 'my runs' --env my.module:Mine" in report(run, own)
 
 
 @pytest.mark.parametrize(

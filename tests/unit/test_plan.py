@@ -73,16 +73,20 @@ def test_fast_environments_share_a_process_but_a_serial_run_depends_on_no_clock(
     assert envs(10.0, serial=True) == envs(5000.0, serial=True)
 
 
-@pytest.mark.parametrize("width", [60, 200])
-def test_what_was_chosen_is_said_in_one_line_each(width: int) -> None:
+@pytest.mark.parametrize(("terminal", "width"), [(True, 60), (True, 200), (False, 60)])
+def test_what_was_chosen_is_said_in_one_line_each(terminal: bool, width: int) -> None:
     made = plan(DESKTOP, **{"replay.capacity": 120_000_000})
     text = io.StringIO()
-    Screen(Console(file=text, width=width, highlight=False)).announce(made)
+    console = Console(
+        file=text, width=width, highlight=False, force_terminal=terminal, color_system=None
+    )
+    Screen(console).announce(made)
     lines = text.getvalue().splitlines()
     assert len(lines) == len(made.reasons)
     (placement,) = [line for line in lines if line.startswith("--replay.placement")]
     assert "pinned" in placement
-    assert "do not fit" in placement or width == 60
+    assert ("do not fit" in placement) == (width == 200 or not terminal), "a file has room for all"
+    assert max(map(len, lines)) <= width or not terminal
 
 
 def test_a_given_value_is_kept() -> None:

@@ -59,6 +59,9 @@ def test_who_chose_the_algorithm_is_said() -> None:
     assert reason() == "preset half-cheetah"
     assert reason(preset="none") == "actions are Box"
     assert reason(algo="fastsac") is None, "the preset takes another"
+    knobs = {"algo.hold": 4, "device": "cpu"}
+    named = config_with(default_config(env=SPEC.id, asked=["hold"], device="cpu"), knobs)
+    assert resolve(named, SPEC, LAPTOP)[1]["algo"] == "it has --algo.hold"
 
 
 def test_rates_that_jump_about_are_survived() -> None:
