@@ -176,7 +176,7 @@ def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:
     table = spreeze_command("runs", "others", cwd=folder).stdout.splitlines()
     assert [line.split()[:2] for line in table] == [["run", "state"], [name, "finished"]]
     assert table[0].endswith("updates/s"), "a file has room for all columns"
-    narrow = f"stty cols 70; {sys.executable} -m spreeze runs others"
+    narrow = f"COLUMNS=70 {sys.executable} -m spreeze runs others"
     seen = subprocess.run(
         ["script", "-qec", narrow, "/dev/null"],
         cwd=folder,
