@@ -23,6 +23,7 @@ from spreeze.config import (
     default_config,
     knob,
     knob_names,
+    knobs_of,
     parse_count,
     parse_duration,
     settled,
@@ -352,3 +353,11 @@ def test_a_flag_without_its_value_is_refused_and_the_last_of_two_counts() -> Non
     for arguments in (["Mine-v0", "--algo"], ["Mine-v0", "--algo", "--serial"]):
         with pytest.raises(UsageError, match="--algo: which one"):
             parse(arguments)
+
+
+def test_the_manual_has_every_knob_of_every_algorithm() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
+    usual = {"gamma", "hidden", "lr", "tau"}
+    for name, entry in ALGORITHMS.items():
+        for own in knobs_of(entry.config) - usual:
+            assert f"`--algo.{own.replace('_', '-')}`" in manual, f"{name}: {own}"
