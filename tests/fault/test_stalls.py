@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,10 @@ RUN_S = 7.0
 
 
 def went_on(run: Path, role: str, count: str) -> bool:
-    """Whether it counted up from each line of its metrics to the next, to the end of the run."""
+    """Whether it still counted up long after the stall began, to the end of the run."""
     lines = records(run, role)
-    counts = [line[count] for line in lines]
-    return lines[-1]["time_s"] > RUN_S - 3 and all(a < b for a, b in pairwise(counts))
+    middle, last = lines[len(lines) // 2], lines[-1]
+    return last["time_s"] > RUN_S - 3 and last[count] > middle[count]
 
 
 @pytest.mark.timeout(60)
