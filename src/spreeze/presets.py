@@ -83,8 +83,8 @@ PRESETS: dict[str, Preset] = {
     # Box2D
     "lunar-lander": Preset(
         envs=("LunarLander-v*", "LunarLanderContinuous-v*"),
-        why="PPO needs the fewest updates here, with wide networks fewer still",
-        algos={"ppo": {"algo.hidden": WIDE, "algo.lr": 1e-3}},
+        why="PPO needs the fewest updates here, with wide networks and long segments fewer still",
+        algos={"ppo": {"algo.hidden": WIDE, "algo.lr": 1e-3, "algo.segment": 64}},
     ),
     "bipedal-walker": Preset(
         envs=("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),

@@ -6,7 +6,7 @@ import contextlib
 import time
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -31,7 +31,7 @@ class ChangingSupervisor(launch.Supervisor):
     phase, since = 0, 0.0
     compilers: tuple[set[int], ...] = (set(), set(), set())
     compiled: tuple[list[int], ...] = ([], [], [])
-    meanwhile: list[tuple[int, int]] = []
+    meanwhile: ClassVar[list[tuple[int, int]]] = []
     """Steps and updates, again and again while the second size is being compiled."""
 
     def _tick(self) -> None:
