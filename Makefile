@@ -16,7 +16,7 @@ test: .venv/dev.stamp  ## everything but the long learning tests
 	$(PYTEST) $(SIDE_BY_SIDE) -m "not learning"
 
 suites: .venv/suites.stamp  ## a task of every suite, EnvPool included: 1.4 GB of packages more
-	$(PYTEST) $(SIDE_BY_SIDE) tests/suites tests/unit/test_pool.py
+	$(PYTEST) $(SIDE_BY_SIDE) tests/suites tests/unit/envs/test_envpool.py
 
 check: .venv/dev.stamp  ## format, lint, types, layers, unit tests
 	$(BIN)/ruff format --check .

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from tuner import plan_of
 
-from spreeze.commands.bench.result import machine_facts, machine_label
-from spreeze.commands.tune import compile_plan
-from spreeze.curves import read_curve
-from spreeze.rundir import RunDir
+from spreeze.bench.result import machine_facts, machine_label
+from spreeze.cli.commands.tune import compile_plan
+from spreeze.store.curves import read_curve
+from spreeze.store.rundir import RunDir
 
 ROOT = Path(__file__).parent.parent
 TIME, RETURN = 0, 3

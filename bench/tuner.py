@@ -25,13 +25,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from spreeze.backends.local import Processes
-from spreeze.commands.bench.result import machine_facts, machine_label
-from spreeze.commands.tune import compile_plan
-from spreeze.config import config_with, default_config, settled
-from spreeze.metrics import finite, learning_speed
-from spreeze.placement import look_around
-from spreeze.plan import Plan, describe_env, make_plan
+from spreeze.bench.result import machine_facts, machine_label
+from spreeze.cli.commands.tune import compile_plan
+from spreeze.machine.facts import look_around
+from spreeze.run.plan import Plan, describe_env, make_plan
+from spreeze.run.processes.pool import Processes
+from spreeze.settings.config import config_with, default_config, settled
+from spreeze.settings.speed import learning_speed
+from spreeze.store.metrics import finite
 
 ROOT = Path(__file__).parent.parent
 FLAGS = {

@@ -5,9 +5,9 @@ import tempfile
 
 from rich.console import Console
 
-from spreeze.config import config_with, default_config
-from spreeze.launch import launch
-from spreeze.screen import page
+from spreeze.cli.screen import page
+from spreeze.run.launch import launch
+from spreeze.settings.config import config_with, default_config
 
 config = config_with(default_config(env="Pendulum-v1"), {"target": -200.0, "time": "60s"})
 pages = []

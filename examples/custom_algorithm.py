@@ -19,7 +19,7 @@ class Config(OffPolicyConfig):
 
 
 def build(config, spec, arithmetic="float32"):
-    from spreeze.networks import mlp_network, tanh_gaussian  # torch: only where it is needed
+    from spreeze.networks import mlp_network, tanh_gaussian
 
     policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
     q_network = mlp_network([spec.obs_size + spec.action_size, *config.widths(), 1], arithmetic)

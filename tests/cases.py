@@ -10,8 +10,9 @@ import torch
 
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
-from spreeze.replay import Replay, draw, gather
-from spreeze.spec import Batch, EnvSpec, Layout, Rows, as_matrix, transition_layout
+from spreeze.learning.replay import Replay, draw, gather
+from spreeze.rows import Batch, Layout, Rows, as_matrix, transition_layout
+from spreeze.spec import EnvSpec
 
 BOX = EnvSpec(
     id="x", obs_shape=(4,), action_shape=(2,), action_low=(-1.0, -1.0), action_high=(1.0, 1.0)

@@ -51,7 +51,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def no_probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of tests do not measure the machine first, but for those that mark it."""
     if request.node.get_closest_marker("probe") is None:
-        monkeypatch.setattr("spreeze.plan._measured", lambda *_: None)
+        monkeypatch.setattr("spreeze.run.plan._measured", lambda *_: None)
 
 
 @pytest.fixture

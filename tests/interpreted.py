@@ -18,7 +18,7 @@ def gradients(
     form: dict[str, int], arithmetic: Arithmetic | None, device: str, dtype: torch.dtype
 ) -> list[torch.Tensor]:
     """Outputs and gradients of one network on random rows; the fused kernels if there is no arithmetic."""
-    from spreeze.fused import fused_mlp
+    from spreeze.networks.fused import fused_mlp
 
     rows, size0, size1, hidden, out = (form[k] for k in ("rows", "size0", "size1", "hidden", "out"))
     generator = torch.Generator().manual_seed(0)
@@ -47,11 +47,11 @@ def distances(found: list[torch.Tensor], expected: list[torch.Tensor]) -> list[f
 
 def fused_sac_update() -> float:
     """How far one SAC update with the fused kernels is from the plain one, in the worst vector."""
-    from spreeze import fused, networks
     from spreeze.algos.sac import SACConfig, build
     from spreeze.bench import HALF_CHEETAH
-    from spreeze.spec import Batch
-    from spreeze.updates import init_state, update
+    from spreeze.learning.update import init_state, update
+    from spreeze.networks import fused, layers
+    from spreeze.rows import Batch
 
     original: Any = fused.fused_mlp
 
@@ -59,7 +59,7 @@ def fused_sac_update() -> float:
         out = original(flat, 64, shapes.items[-2][1][-1], *inputs, dtype=torch.float32)
         return out if len(shapes.items[0][1]) == 3 else out.squeeze(0)
 
-    networks._fused = exact  # type: ignore[assignment]
+    layers._fused = exact  # type: ignore[assignment]
     draw = torch.randn(48, 17 + 6 + 1 + 1 + 17, generator=torch.Generator().manual_seed(1))
     none = draw[:, :0]
     parts = (draw[:, :17], draw[:, 17:23].tanh(), draw[:, 23], draw[:, 24].abs(), draw[:, 25:])

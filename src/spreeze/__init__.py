@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from spreeze.errors import RunFailed, UsageError
 
 if TYPE_CHECKING:
-    from spreeze.launch import Run
     from spreeze.policy import Policy
+    from spreeze.run.supervisor import Run
 
 __version__ = "0.1.0"
 __all__ = ["RunFailed", "UsageError", "__version__", "load", "train"]
@@ -23,11 +23,11 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
     the run cleanly and returns it, with `run.summary["state"] == "interrupted"`. Wrong knobs raise
     UsageError before anything starts; a run that breaks, RunFailed with the cause.
     """
-    from spreeze.config import config_with, default_config
+    from spreeze.cli.screen import Screen
     from spreeze.envs.targets import target_name
-    from spreeze.launch import launch
-    from spreeze.plan import resumed_config
-    from spreeze.screen import Screen
+    from spreeze.run.launch import launch
+    from spreeze.run.resume import resumed_config
+    from spreeze.settings.config import config_with, default_config
 
     name, resume = target_name(env), knobs.pop("resume", None)
     if resume is None:
@@ -48,7 +48,7 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
 def load(run: str | Path, *, runs: str | Path = "runs") -> Policy:
     """The best policy of a run (else its last), ready to act; needs numpy only."""
     from spreeze.policy import load_policy
-    from spreeze.rundir import find_run
+    from spreeze.store.rundir import find_run
 
     path = Path(run)
     if (path / "policy.safetensors").exists():

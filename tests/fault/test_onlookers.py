@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 import fakes
-from spreeze import launch
-from spreeze.config import config_with, default_config
-from spreeze.progress import Snapshot
+from spreeze.run import launch, supervisor
+from spreeze.run.progress import Snapshot
+from spreeze.settings.config import config_with, default_config
 from user_runs import learning, read, still_there, training, wait_for
 
 
@@ -88,7 +88,7 @@ def test_an_environment_that_cannot_be_drawn_is_trained_and_the_reason_said(tmp_
 def test_a_visualizer_that_breaks_again_and_again_is_given_up(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "RESTART_DELAYS_S", (0.0,))
+    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))
     given_up: list[str] = []
 
     def show(snap: Snapshot, *_: Any) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spreeze.backends import forkserver
-from spreeze.backends.servers import Server
+from spreeze.run.processes import forkserver
+from spreeze.run.processes.servers import Server
 from user_runs import gone_within, learning, read, still_there, training, wait_for
 
 ALONE = ("--no-dashboard", "--learner.no-compile")
@@ -40,7 +40,7 @@ def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
 def test_a_fork_server_whose_run_is_gone_before_it_is_ready_says_nothing() -> None:
     """As after a wrong flag: the run has refused it while the server was still importing."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "spreeze.backends.forkserver"]
+    command = [sys.executable, "-m", "spreeze.run.processes.forkserver"]
     server = subprocess.Popen(
         [*command, str(theirs.fileno()), str(os.getpid())],
         pass_fds=[theirs.fileno()],
@@ -232,9 +232,9 @@ def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(
 ) -> None:
     import fakes
     import spreeze
-    from spreeze import launch
+    from spreeze.run import supervisor
 
-    monkeypatch.setattr(launch, "RESTART_DELAYS_S", (0.0, 0.05))
+    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0, 0.05))
     with pytest.raises(
         spreeze.RunFailed, match=r"sampler-0 was ended 3 times, now by signal 9.*sampler-0\.log"
     ):

@@ -21,6 +21,7 @@ KNOBS: dict[str, Any] = {
     "sampler.processes": 3,
     "sampler.envs_per_process": 2,
     "learner.ratio_bounds": (0.0, 1000.0),
+    "learner.warmup_rows": 64,  # sampled before the learner is up: it never waits for them
     "evaluator.episodes": 2,
 }
 RUN_S = 7.0

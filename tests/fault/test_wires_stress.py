@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from spreeze.backends.forkserver import die_with_parent
-from spreeze.spec import EnvSpec, Floats, Rows, transition_layout
+from spreeze.rows import Rows, transition_layout
+from spreeze.run.processes.forkserver import die_with_parent
+from spreeze.spec import EnvSpec, Floats
 from spreeze.wires.arena import Arena, Block
 from spreeze.wires.experience import COMMITTED, RESERVED, Experience, LaneReader, experience_blocks
 from spreeze.wires.weights import Stamp, Weights, weights_blocks

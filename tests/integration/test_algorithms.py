@@ -19,11 +19,11 @@ from safetensors.numpy import load_file, save_file
 import cases
 import fakes
 import spreeze
-from spreeze.commands import env_to_play
-from spreeze.export import compare, export_onnx
+from spreeze.cli.playback import env_to_play
 from spreeze.policy import Policy, PolicyForm
-from spreeze.rundir import RunDir
+from spreeze.policy.onnx import compare, export_onnx
 from spreeze.spec import EnvSpec
+from spreeze.store.rundir import RunDir
 from user_runs import records
 
 every = pytest.mark.parametrize(("name", "kind"), cases.CASES)

@@ -11,7 +11,7 @@ import pytest
 
 import fakes
 import spreeze
-from spreeze.commands import doctor
+from spreeze.cli.commands import doctor
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from spreeze.bench import time_to_score, wires
+from spreeze.bench.commands import main
 from spreeze.bench.time_to_score import check_frameworks, usual_target
-from spreeze.commands.bench import main
 from spreeze.errors import UsageError
 
 

@@ -18,17 +18,20 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import cases
 import fakes
 import spreeze
-from spreeze import compiling
 from spreeze.algos import ALGORITHMS
-from spreeze.compiling import Compilation, disagreement
-from spreeze.config import config_from_json, config_with, default_config
+from spreeze.learning.compiled import compiler as compiling
+from spreeze.learning.compiled import job
+from spreeze.learning.compiled.job import Compilation
+from spreeze.learning.compiled.key import Recipe, set_precision
+from spreeze.learning.compiled.verify import disagreement
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import load_policy
-from spreeze.recipe import Recipe, recipe_of, set_precision
-from spreeze.roles import swap
-from spreeze.roles.swap import Swap
-from spreeze.rundir import RunDir
+from spreeze.roles.learner import update_runner
+from spreeze.roles.learner.compile_key import recipe_of
+from spreeze.roles.learner.update_runner import Swap
+from spreeze.settings.config import config_from_json, config_with, default_config
 from spreeze.spec import EnvSpec
+from spreeze.store.rundir import RunDir
 from user_runs import records
 
 WAYS = [("cpu", "float32"), ("cpu", "bf16")]
@@ -214,7 +217,7 @@ def test_of_an_algorithm_of_ones_own_only_rates_are_known_to_be_data() -> None:
 
 
 def test_no_compiler_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "compiler", lambda: None)
+    monkeypatch.setattr(job, "compiler", lambda: None)
     compilation = Compilation(recipe(batch_size=65), tmp_path / "log")
     settle(compilation)
     assert compilation.step is None
@@ -286,7 +289,7 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
         looked.append("looked")
         return disagreement(*what)
 
-    monkeypatch.setattr(swap, "disagreement", look)
+    monkeypatch.setattr(update_runner, "disagreement", look)
     monkeypatch.setattr(Swap, "_recipes", lambda *_: [made])
 
     def learn(verdict: int = 1) -> dict[str, float]:
@@ -297,7 +300,7 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
         return updater.metrics()
 
     with monkeypatch.context() as patch:
-        patch.setattr(swap, "disagreement", lambda *_: "wrong")
+        patch.setattr(update_runner, "disagreement", lambda *_: "wrong")
         learn(verdict=3)
     assert not proof.exists()
     first = learn()
@@ -310,7 +313,7 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
         learn()
         assert looked == ["looked"]
     looked.clear()
-    monkeypatch.setattr(swap, "algorithm_file", lambda _: Path("own.py"))
+    monkeypatch.setattr(update_runner, "algorithm_file", lambda _: Path("own.py"))
     learn()
     assert looked == ["looked"]
 
@@ -370,7 +373,7 @@ def test_a_compiler_that_cannot_be_started_does_not_end_learning(
     def start(*_: Any, **__: Any) -> Any:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(compiling.subprocess, "Popen", start)
+    monkeypatch.setattr(job.subprocess, "Popen", start)
     compilation = Compilation(recipe(batch_size=68), tmp_path / "log")
     settle(compilation)
     assert "Cannot allocate memory" in (compilation.problem or "")

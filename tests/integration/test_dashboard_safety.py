@@ -20,11 +20,11 @@ import psutil
 import pytest
 
 from fake_runs import PIXEL, append, make_run, write
-from spreeze.commands.dashboard import Arguments, hosts
-from spreeze.dashboard import channel, server
+from spreeze.cli.commands.dashboard import Arguments, hosts
+from spreeze.dashboard import events, server
 from spreeze.dashboard.access import LOCAL_NAMES, Access, new_token
 from spreeze.dashboard.app import Page
-from spreeze.dashboard.library import StoredRun
+from spreeze.dashboard.runs import StoredRun
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "STEAL"]
 ROUTES = {
@@ -411,9 +411,9 @@ def test_connections_are_counted(served: Served, monkeypatch: pytest.MonkeyPatch
 def test_a_page_that_never_reads_is_dropped_and_others_are_served(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "SEND_LIMIT_S", 0.5)
-    monkeypatch.setattr(channel, "HELLO_EVERY_S", 0.2)
-    monkeypatch.setattr(channel, "MAX_PAGES", 2)
+    monkeypatch.setattr(events, "SEND_LIMIT_S", 0.5)
+    monkeypatch.setattr(events, "HELLO_EVERY_S", 0.2)
+    monkeypatch.setattr(events, "MAX_PAGES", 2)
     columns = {f"train/{i}": float(i) for i in range(80)}
     run = make_run(served.folder, "long", num=2500, extra=columns)
     path = f"/api/runs/{StoredRun(run).id}/events"

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fake_runs import PIXEL, append, make_run, write
-from spreeze.film import Film
+from spreeze.store.video import Film
 from user_runs import learning, read, training
 
 CHROMIUM = next(

@@ -14,11 +14,11 @@ import torch
 
 import fakes
 import spreeze
-from spreeze import launch
-from spreeze.commands.train import report
-from spreeze.config import config_with, default_config
-from spreeze.rundir import RunDir
-from spreeze.updater import Updater
+from spreeze.cli.commands.train import report
+from spreeze.learning.updater import Updater
+from spreeze.run import launch
+from spreeze.settings.config import config_with, default_config
+from spreeze.store.rundir import RunDir
 from user_runs import records
 
 SIZES = (64, 48, 64)
@@ -41,7 +41,7 @@ class ChangingSupervisor(launch.Supervisor):
             return
         for child in psutil.Process(self.progress.pids["learner-0"]).children():
             with contextlib.suppress(psutil.Error):
-                if "spreeze.compiling" in child.cmdline():
+                if "spreeze.learning.compiled.compiler" in child.cmdline():
                     self.compilers[self.phase].add(child.pid)
         if words["batch_size"] != SIZES[self.phase]:
             self.since = time.monotonic()

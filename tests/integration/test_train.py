@@ -24,13 +24,13 @@ from safetensors.numpy import load_file
 import fakes
 import spreeze
 from spreeze.algos.sac import SACConfig
-from spreeze.commands.train import parse
-from spreeze.config import Config, config_with, default_config
-from spreeze.launch import launch
-from spreeze.plan import _claim
+from spreeze.cli.commands.train import parse
 from spreeze.policy import load_policy
-from spreeze.progress import Snapshot
-from spreeze.rundir import RunDir
+from spreeze.run.launch import launch
+from spreeze.run.plan import _claim
+from spreeze.run.progress import Snapshot
+from spreeze.settings.config import Config, config_with, default_config
+from spreeze.store.rundir import RunDir
 from user_runs import records
 
 SUMMARY = [
@@ -487,7 +487,7 @@ def test_what_an_environment_does_when_it_is_closed_is_only_noted(runs: str) -> 
 def test_the_pipeline_is_measured_against_its_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spreeze.commands.bench import main
+    from spreeze.bench.commands import main
 
     monkeypatch.setattr("spreeze.bench.pipeline.compiled", lambda _: None)  # the plain form will do
     monkeypatch.setattr("spreeze.bench.pipeline.WARM_S", 0.5)
@@ -523,8 +523,8 @@ def test_the_learner_keeps_cores_of_its_own(runs: str) -> None:
 
 
 def test_a_run_without_a_policy_is_not_offered_for_evaluation(tmp_path: Path) -> None:
-    from spreeze.commands.train import report
-    from spreeze.launch import Run
+    from spreeze.cli.commands.train import report
+    from spreeze.run.supervisor import Run
 
     (tmp_path / "checkpoints").mkdir()
     counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz"), 0)
@@ -561,10 +561,10 @@ def test_a_run_that_ended_before_it_was_compiled_says_how_to_be_faster(
     changed: dict[str, Any],
     tip: str | None,
 ) -> None:
-    from spreeze.commands.train import report
-    from spreeze.launch import Run
+    from spreeze.cli.commands.train import report
+    from spreeze.run.supervisor import Run
 
-    monkeypatch.setattr("spreeze.placement.compiler", lambda: "c++")
+    monkeypatch.setattr("spreeze.machine.facts.compiler", lambda: "c++")
     (tmp_path / "checkpoints").mkdir()
     counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz", "wall_s"), 9)
     unknown = ("best_return", "final_return", "time_to_target_s", "out_of_memory", "compiled")

@@ -10,13 +10,14 @@ import pytest
 
 import fakes
 import spreeze
-from spreeze import plan
-from spreeze.commands.tune import main
-from spreeze.config import config_from_json, settled
-from spreeze.probe import Question
-from spreeze.recipe import Recipe, recipe_of
-from spreeze.rundir import RunDir
+from spreeze.cli.commands.tune import main
+from spreeze.learning.compiled.key import Recipe
+from spreeze.roles.learner.compile_key import recipe_of
+from spreeze.run import plan
+from spreeze.settings.config import config_from_json, settled
+from spreeze.settings.probe import Question
 from spreeze.spec import EnvSpec
+from spreeze.store.rundir import RunDir
 
 pytestmark = pytest.mark.probe
 
@@ -39,7 +40,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Question]
 def test_the_command_says_what_it_saw_and_chose_and_remembers_it(
     tmp_path: Path, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.5)
+    monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.5)
     files = [tmp_path / "first.json", tmp_path / "again.json"]
     for file in files:
         assert main(["fakes:ReachEnv", "--json", str(file)], 0.0) == 0
@@ -59,7 +60,7 @@ def test_where_learning_decides_the_batch_the_rest_is_said_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.1)
+    monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.1)
     picture = tmp_path / "rates.png"
     assert main(["fakes:ReachEnv", "--algo", "ppo", "--plot", str(picture)], 0.0) == 0
     assert not questions
@@ -81,7 +82,7 @@ def test_a_run_measures_once_and_keeps_the_reasons(runs: str, questions: list[Qu
 def test_what_it_compiles_is_what_a_run_looks_for(
     runs: str, questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.1)
+    monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.1)
     made: list[Recipe] = []
     monkeypatch.setattr("spreeze.bench.learner.compiled", made.append)
     assert main(["fakes:ReachEnv", "--compile"], 0.0) == 0
@@ -96,8 +97,8 @@ def test_what_it_compiles_is_what_a_run_looks_for(
 def test_without_a_compiler_it_says_so_in_a_sentence(
     questions: list[Question], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spreeze.commands.tune.SAMPLING_S", 0.1)
-    monkeypatch.setattr("spreeze.compiling.compiler", lambda: None)
+    monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.1)
+    monkeypatch.setattr("spreeze.learning.compiled.job.compiler", lambda: None)
     with pytest.raises(spreeze.UsageError, match=r"not compiled: no C\+\+ compiler was found"):
         main(["fakes:ReachEnv", "--compile"], 0.0)
 

@@ -14,13 +14,13 @@ from safetensors.numpy import load_file
 
 import fakes
 import spreeze
-from spreeze.commands import bench
-from spreeze.compiling import Compilation
-from spreeze.config import config_from_json
-from spreeze.halves import ActorHalf
-from spreeze.recipe import recipe_of
-from spreeze.rundir import RunDir
+from spreeze.bench import commands as bench
+from spreeze.learning.compiled.job import Compilation
+from spreeze.learning.two_devices.halves import ActorHalf
+from spreeze.roles.learner.compile_key import recipe_of
+from spreeze.settings.config import config_from_json
 from spreeze.spec import EnvSpec
+from spreeze.store.rundir import RunDir
 from user_runs import records
 
 SMALL: dict[str, Any] = {

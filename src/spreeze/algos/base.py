@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from spreeze.policy import Head, PolicyForm
-from spreeze.spec import Floats, RowForm
+from spreeze.rows import RowForm
+from spreeze.spec import Floats
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from spreeze.networks import Shapes
-    from spreeze.spec import Batch, EnvSpec
+    from spreeze.rows import Batch
+    from spreeze.spec import EnvSpec
 
 Auto = Literal["auto"]
 

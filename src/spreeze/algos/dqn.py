@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from spreeze.networks import Arithmetic
-    from spreeze.spec import Batch, EnvSpec
+    from spreeze.rows import Batch
+    from spreeze.spec import EnvSpec
 
 LADDER = 7.0
 """The last environment's epsilon is the first's to the power of one more than this."""

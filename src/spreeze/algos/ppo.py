@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
 from spreeze.policy import Head
-from spreeze.spec import RowForm
+from spreeze.rows import RowForm
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from spreeze.networks import Arithmetic
-    from spreeze.spec import Batch, EnvSpec
+    from spreeze.rows import Batch
+    from spreeze.spec import EnvSpec
 
 
 SMALLEST_ADVANTAGE = 0.05

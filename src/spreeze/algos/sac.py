@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from spreeze.networks import Arithmetic, Network
-    from spreeze.spec import Batch, EnvSpec
+    from spreeze.rows import Batch
+    from spreeze.spec import EnvSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,14 +16,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
-from spreeze.bench.plain import PLAIN
-from spreeze.compiling import Compilation, disagreement
+from spreeze.bench.reference import PLAIN
+from spreeze.learning.compiled.job import Compilation
+from spreeze.learning.compiled.key import Recipe, set_precision
+from spreeze.learning.compiled.verify import disagreement
+from spreeze.learning.replay import Replay, draw, gather
+from spreeze.learning.update import State, StepFunction, init_state
+from spreeze.learning.updater import Updater
 from spreeze.networks import plain_arithmetic
-from spreeze.recipe import Recipe, set_precision
-from spreeze.replay import Replay, draw, gather
-from spreeze.spec import EnvSpec, as_matrix, transition_layout
-from spreeze.updater import Updater
-from spreeze.updates import State, StepFunction, init_state
+from spreeze.rows import as_matrix, transition_layout
+from spreeze.spec import EnvSpec
 
 CAPACITY, ROWS = 1_000_000, 200_000
 RATES = (3e-4, 0.005)

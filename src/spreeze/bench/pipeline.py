@@ -14,15 +14,15 @@ from typing import Any
 
 import psutil
 
-from spreeze.backends.local import Processes
 from spreeze.bench.learner import compiled
-from spreeze.config import Config, config_with, settled
-from spreeze.launch import launch
-from spreeze.placement import look_around
-from spreeze.plan import describe_env, make_plan
-from spreeze.progress import Snapshot
-from spreeze.recipe import recipe_of
-from spreeze.rundir import RunDir
+from spreeze.machine.facts import look_around
+from spreeze.roles.learner.compile_key import recipe_of
+from spreeze.run.launch import launch
+from spreeze.run.plan import describe_env, make_plan
+from spreeze.run.processes.pool import Processes
+from spreeze.run.progress import Snapshot
+from spreeze.settings.config import Config, config_with, settled
+from spreeze.store.rundir import RunDir
 
 FREE = (0.0, 1e6)
 """Bounds of the ratio that hold nobody back."""

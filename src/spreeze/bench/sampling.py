@@ -20,14 +20,15 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from spreeze.backends.local import Child, Processes
-from spreeze.config import settled
 from spreeze.envs.targets import EnvTarget, make_env
 from spreeze.envs.transitions import make_group
 from spreeze.errors import RunFailed
-from spreeze.plan import Plan
 from spreeze.policy import Policy
-from spreeze.roles.base import NO_LIMIT, Context, Job, join, start
+from spreeze.roles.context import Context, Job, join, start
+from spreeze.roles.pacing import NO_LIMIT
+from spreeze.run.plan import Plan
+from spreeze.run.processes.pool import Child, Processes
+from spreeze.settings.config import settled
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 from spreeze.wires.weights import Weights

@@ -21,9 +21,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from spreeze.curves import interval, iqm, read_curve
 from spreeze.errors import UsageError
-from spreeze.rundir import RunDir
+from spreeze.store.curves import interval, iqm, read_curve
+from spreeze.store.rundir import RunDir
 
 PACKAGES = {"spreeze": "spreeze", "sb3": "stable_baselines3", "sbx": "sbx"}
 TARGETS = {"Pendulum-v1": -200.0}

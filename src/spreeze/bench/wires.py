@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from spreeze.checkpoint import replace_bytes
-from spreeze.lifeline import die_with_parent
-from spreeze.spec import Floats, Layout, as_matrix
+from spreeze.machine.lifeline import die_with_parent
+from spreeze.rows import Layout, as_matrix
+from spreeze.spec import Floats
+from spreeze.store.files import replace_bytes
 from spreeze.wires.arena import Arena
 from spreeze.wires.experience import Experience, experience_blocks
 from spreeze.wires.weights import Weights, weights_blocks

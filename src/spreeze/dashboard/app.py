@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 
 from spreeze.dashboard.access import Access, App, Guard
-from spreeze.dashboard.channel import Channels
-from spreeze.dashboard.following import VIDEOS, curve
-from spreeze.dashboard.library import VIDEO_BYTES, Library, StoredRun
+from spreeze.dashboard.events import Channels
+from spreeze.dashboard.runs import VIDEO_BYTES, Library, StoredRun
+from spreeze.dashboard.tail import VIDEOS, curve
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {

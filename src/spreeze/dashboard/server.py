@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from spreeze.dashboard.access import Access
 from spreeze.dashboard.app import Page
-from spreeze.placement import stay_aside
+from spreeze.machine.affinity import stay_aside
 
 MAX_CONNECTIONS = 160
 REQUEST_LIMIT_S = 10.0

@@ -17,8 +17,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
+from spreeze.envs.envpool import Pool
 from spreeze.envs.observations import flattened, parts_of
-from spreeze.envs.pool import Pool
 from spreeze.envs.targets import EnvTarget, make_env
 from spreeze.spec import EnvSpec, Floats, flatten_obs
 

@@ -5,30 +5,20 @@ What cannot be trained on is refused here by name, before anything else is start
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import difflib
 import functools
 import importlib
-import time
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-from gymnasium import wrappers
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 
-from spreeze.envs.observations import NoVector, parts_of
-from spreeze.envs.pool import Pool
 from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.errors import UsageError
-from spreeze.spec import EnvSpec, flatten_obs
 
 EnvTarget = str | Callable[..., Any]
 """What a user may name: a Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a factory; a `Pool` of them."""
-
-TIMED_STEPS, TIMED_S = 30, 0.05
 
 
 def make_env(
@@ -98,57 +88,8 @@ def portable(target: EnvTarget) -> EnvTarget:
     return target
 
 
-def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
-    """Make the environment once, check all that training relies on, and describe it."""
-    try:
-        env = make_env(target, checked=True)
-    except gym.error.UnregisteredEnv as error:
-        raise UsageError([_unknown(name, error)]) from None
-    except gym.error.DependencyNotInstalled as error:
-        raise UsageError([_missing_extra(name, str(error))]) from None
-    except gym.error.Error as error:
-        raise UsageError([f"env {name}: {error}"]) from None
-    try:
-        if not isinstance(env, gym.Env | VectorEnv):
-            raise UsageError(
-                [
-                    f"env {name}: gave a {type(env).__name__}, not a gymnasium.Env. "
-                    "Environments of the old gym package need a wrapper such as shimmy's."
-                ]
-            )
-        spec = _describe(name, env)
-        _try_out(spec, env)
-        spec = dataclasses.replace(spec, step_us=_time_of_a_step(env))
-        # A pool has as many environments as it is asked for.
-        return dataclasses.replace(spec, vector_envs=None) if isinstance(target, Pool) else spec
-    finally:
-        with contextlib.suppress(Exception):
-            env.close()
-
-
-def reference(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
-    """What to evaluate on: of a pool, Gymnasium's own environment of that id, if it is here and alike."""
-    if not isinstance(target, Pool):
-        return target
-    try:
-        found = inspect_env(target.target, spec.id)
-    except Exception:  # whatever is wrong with it, the pool is there
-        return target
-    same = found.obs_shape == spec.obs_shape and found.obs_parts == spec.obs_parts
-    return target.target if same and _same_actions(found, spec) else target
-
-
-def _same_actions(a: EnvSpec, b: EnvSpec) -> bool:
-    """Engines round bounds such as 0.4 differently."""
-    return (
-        (a.action_shape, a.num_actions, a.first_action)
-        == (b.action_shape, b.num_actions, b.first_action)
-        and np.allclose(a.action_low, b.action_low)
-        and np.allclose(a.action_high, b.action_high)
-    )
-
-
-def _unknown(name: str, error: Exception) -> str:
+def unknown_env(name: str, error: Exception) -> str:
+    """What to tell a user whose environment id is not registered, with the nearest ids."""
     short = name.rpartition(":")[2]
     near = difflib.get_close_matches(short, list(gym.registry), 3, 0.6)
     versions = [
@@ -159,156 +100,9 @@ def _unknown(name: str, error: Exception) -> str:
     return f"env {name!r} is not registered.{hint} An environment of your own goes as package.module:EnvClass."
 
 
-def _missing_extra(name: str, error: str) -> str:
+def missing_extra(name: str, error: str) -> str:
+    """What to tell a user whose environment needs a package that is not installed."""
     for extra, module in EXTRAS.items():
         if module.lower() in error.lower():
             return missing(name, extra)
     return f"env {name} needs a package that is missing: {error}"
-
-
-def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> EnvSpec:
-    vector = isinstance(env, VectorEnv)
-    obs: Any = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    act: Any = _action_space(env)
-    problems = [*_obs_problems(name, obs), *_action_problems(name, act)]
-    if vector and env.metadata.get("autoreset_mode") is None:
-        problems.append(
-            f'env {name}: this vector environment does not say how it resets; set metadata["autoreset_mode"].'
-        )
-    if problems:
-        raise UsageError(problems)
-    parts = parts_of(obs)
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    choice = isinstance(act, gym.spaces.Discrete)
-    return EnvSpec(
-        id=name,
-        obs_shape=(sum(part.size for part in parts),) if parts else obs.shape,
-        action_shape=act.shape,
-        action_low=() if choice else tuple(act.low.ravel().tolist()),
-        action_high=() if choice else tuple(act.high.ravel().tolist()),
-        num_actions=int(act.n) if choice else None,
-        first_action=int(act.start) if choice else 0,
-        max_episode_steps=limit,
-        vector_envs=env.num_envs if isinstance(env, VectorEnv) else None,
-        obs_parts=parts,
-    )
-
-
-def _action_space(env: Any) -> gym.Space[Any]:
-    """The actions of one environment. ClipAction has no bounds of its own: those it clips to."""
-    name = "single_action_space" if isinstance(env, VectorEnv) else "action_space"
-    space: gym.Space[Any] = getattr(env, name)
-    layer = env
-    while isinstance(layer, gym.Wrapper | VectorWrapper) and getattr(layer, name) is space:
-        if isinstance(layer, wrappers.ClipAction | wrappers.vector.ClipAction):
-            return _action_space(layer.env)
-        layer = layer.env
-    return space
-
-
-def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
-    try:
-        parts = parts_of(space)
-    except NoVector as error:
-        return [f"env {name}: observations cannot be flattened: {error}."]
-    if parts:
-        size = sum(part.size for part in parts)
-        return [] if size else [f"env {name}: observations {space} are empty."]
-    if not isinstance(space, gym.spaces.Box):
-        return [
-            f"env {name}: observations are {space}; what can be trained on is Box, Discrete, MultiDiscrete, "
-            "MultiBinary, or a Dict or Tuple of them."
-        ]
-    if len(space.shape) > 2:
-        return [
-            f"env {name}: observations of shape {space.shape} look like images, which need a convolutional network."
-        ]
-    if int(np.prod(space.shape)) == 0:
-        return [f"env {name}: observations of shape {space.shape} are empty."]
-    if not np.issubdtype(space.dtype, np.number) and space.dtype != np.bool_:
-        return [f"env {name}: observations of type {space.dtype} are not numbers."]
-    return []
-
-
-def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
-    if isinstance(space, gym.spaces.Discrete):
-        return []
-    if not isinstance(space, gym.spaces.Box):
-        return [
-            f"env {name}: actions are {space}; only Box and Discrete actions can be trained on."
-        ]
-    if int(np.prod(space.shape)) == 0:
-        return [f"env {name}: actions of shape {space.shape} are empty."]
-    if not np.issubdtype(space.dtype, np.floating):
-        return [f"env {name}: actions of type {space.dtype} are not continuous."]
-    low, high = space.low.ravel(), space.high.ravel()
-    open_ended = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
-    if len(open_ended):
-        which = ", ".join(f"{i}: [{low[i]}, {high[i]}]" for i in open_ended[:4])
-        return [
-            f"env {name}: actions without bounds on both sides ({which}) have no scale to explore on. "
-            "Give the action space finite low and high, for instance with gymnasium.wrappers.TransformAction."
-        ]
-    if np.any(low >= high):
-        i = int(np.flatnonzero(low >= high)[0])
-        return [f"env {name}: action {i} has bounds [{low[i]}, {high[i]}]: low must be below high."]
-    return []
-
-
-def _try_out(spec: EnvSpec, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
-    """A few real steps: shapes and numbers must be what the spaces promise."""
-    vector = isinstance(env, VectorEnv)
-    shape = (env.num_envs, *spec.obs_shape) if isinstance(env, VectorEnv) else spec.obs_shape
-    env.action_space.seed(0)
-
-    def check(obs: Any, where: str) -> None:
-        try:
-            array = flatten_obs(spec.obs_parts, obs) if spec.obs_parts else np.asarray(obs)
-        except (LookupError, ValueError) as error:
-            raise UsageError(
-                [
-                    f"env {spec.id}: {where} gave an observation that does not fit its space: {error}."
-                ]
-            ) from None
-        if array.shape != shape:
-            raise UsageError(
-                [
-                    f"env {spec.id}: {where} gave an observation of shape {array.shape}; its space says {shape}."
-                ]
-            )
-        if not np.all(np.isfinite(array)):
-            i = int(np.flatnonzero(~np.isfinite(array.ravel()))[0])
-            raise UsageError(
-                [
-                    f"env {spec.id}: {where} gave {array.ravel()[i]} as observation {i}; observations must be finite."
-                ]
-            )
-
-    check(env.reset(seed=0)[0], "reset")
-    for _ in range(5):
-        obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        check(obs, "step")
-        if not np.all(np.isfinite(np.asarray(reward, np.float64))):
-            raise UsageError(
-                [f"env {spec.id}: step gave the reward {reward}; rewards must be finite."]
-            )
-        if not vector and (terminated or truncated):
-            env.reset()
-
-
-def _time_of_a_step(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> float:
-    """Microseconds of a step that nothing disturbs; under Gymnasium's checker, so a little too many."""
-    num = env.num_envs if isinstance(env, VectorEnv) else 1
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(TIMED_STEPS)]
-    spent_s: list[float] = []
-    for action in actions:
-        began = time.perf_counter()
-        _, _, terminated, truncated, _ = env.step(action)
-        spent_s.append(time.perf_counter() - began)
-        if num == 1 and (terminated or truncated):
-            env.reset()
-        if sum(spent_s) > TIMED_S:
-            break
-    return 1e6 * sorted(spent_s)[len(spent_s) // 4] / num

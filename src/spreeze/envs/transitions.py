@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from spreeze.envs.stepping import Outcome, Stepper, make_stepper
 from spreeze.envs.targets import EnvTarget
-from spreeze.spec import TRANSITION, EnvSpec, Floats, RowForm, Rows, as_matrix, transition_layout
+from spreeze.rows import TRANSITION, RowForm, Rows, as_matrix, transition_layout
+from spreeze.spec import EnvSpec, Floats
 
 
 class EnvGroup:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spreeze.config import settled
 from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy
-from spreeze.roles.base import Context, allowed_steps
+from spreeze.roles.context import Context
+from spreeze.roles.pacing import allowed_steps
+from spreeze.settings.config import settled
 
 HOLD_S = 0.005
 LOG_EVERY_S = 2.0

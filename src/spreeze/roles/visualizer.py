@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from spreeze.checkpoint import replace_bytes, write_atomic
-from spreeze.config import settled
-from spreeze.envs.targets import reference
-from spreeze.envs.views import Frame, NoPicture, View, needs_video_extra, view_without_display
-from spreeze.film import Film, captioned, jpeg
-from spreeze.placement import stay_aside
+from spreeze.envs.inspect import reference
+from spreeze.envs.rendering import Frame, NoPicture, View, needs_video_extra, view_without_display
+from spreeze.machine.affinity import stay_aside
 from spreeze.policy import Policy, load_policy
-from spreeze.roles.base import Context
+from spreeze.roles.context import Context
+from spreeze.settings.config import settled
+from spreeze.store.files import replace_bytes, write_atomic
+from spreeze.store.video import Film, captioned, jpeg
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.1

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.spec import Layout, Rows, as_matrix
+from spreeze.rows import Layout, Rows, as_matrix
 from spreeze.wires.arena import Arena, Block
 
 RESERVED, COMMITTED = 0, 1

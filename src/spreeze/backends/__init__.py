@@ -1,1 +1,0 @@
-"""Backends: ways to run roles. Each takes jobs and hands back handles."""

@@ -1,0 +1,152 @@
+"""`spreeze bench learner`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from spreeze.bench.result import hand_out
+from spreeze.errors import UsageError
+from spreeze.machine.facts import Machine, look_around
+from spreeze.settings.checks import check_devices
+from spreeze.spec import EnvSpec
+from spreeze.text import short
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerArguments:
+    """Updates per second of SAC with two layers of 256, against plain PyTorch and the device's limits."""
+
+    env: tyro.conf.Positional[str | None] = None
+    """Environment whose sizes to use. Default: the sizes of HalfCheetah-v5, without making it."""
+    algo: str = "sac"
+    """Algorithm."""
+    batch_size: str = "256"
+    """One batch size, or several with commas: 256,8192."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:0."""
+    devices: str | None = None
+    """Two devices, such as cuda:0,cuda:1: critic on the first, actor on the second, against the first alone."""
+    precision: str = "auto"
+    """float32, tf32 or bf16. Auto: bf16 where the device has it."""
+    threads: int | None = None
+    """CPU threads. Default: all cores."""
+    seconds: float = 12.0
+    """Time to measure, per batch size."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, write, print."""
+    args = tyro.cli(LearnerArguments, args=arguments, prog="spreeze bench learner")
+    sizes = args.batch_size.split(",")
+    if not all(size.isdigit() and 0 < int(size) <= 1 << 20 for size in sizes):
+        raise UsageError(
+            [f"--batch-size {args.batch_size}: whole numbers from 1 to 1048576, such as 256,8192."]
+        )
+    from spreeze.algos import find_algorithm
+    from spreeze.bench import HALF_CHEETAH
+    from spreeze.bench.learner import measure, usual_recipe
+    from spreeze.envs.inspect import inspect_env
+
+    machine = look_around()
+    spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
+    if not find_algorithm(args.algo).takes(spec):
+        raise UsageError(
+            [f"--algo {args.algo} does not take the actions of {spec.id}: name another env."]
+        )
+    device, second = _devices(args, machine, spec)
+    precision = args.precision
+    if precision == "auto":
+        precision = "bf16" if device != "cpu" or machine.bfloat16 else "float32"
+    threads = args.threads or (machine.cores if device == "cpu" else 1)
+    began = time.monotonic()
+    rows = []
+    for size in map(int, sizes):
+        print(
+            f"batch {size}: compiling, then {args.seconds:.0f} s of measurement ...",
+            file=sys.stderr,
+        )
+        recipe = usual_recipe(spec, args.algo, size, device, precision, threads)
+        rows.append(measure(recipe, args.seconds))
+        if second is not None:
+            from spreeze.bench.two_devices import measure_pair
+
+            rows[-1] |= measure_pair(recipe, second, args.seconds)
+    devices = [device] if second is None else [device, second]
+    first = {"env": spec.id, "algo": args.algo, "device": device, "devices": devices, **rows[0]}
+    hand_out("learner", arguments, args.json, began, {**first, "results": rows})
+    if args.json != "-":
+        _show(rows)
+        if second is not None:
+            _show_pair(rows)
+    return 0
+
+
+def _devices(args: LearnerArguments, machine: Machine, spec: EnvSpec) -> tuple[str, str | None]:
+    """The device to measure, and the actor's if there are to be two."""
+    if args.devices is None:
+        return args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu", None
+    from spreeze.algos import find_algorithm
+    from spreeze.settings.auto.devices import gpu_index, has_actor
+
+    problems = check_devices(args.devices, same_allowed=True)  # naming it twice here is saying so
+    names = args.devices.split(",")
+    if not problems and len(names) != 2:
+        problems.append(f"--devices {args.devices}: two with a comma, such as cuda:0,cuda:1.")
+    if args.device != "auto":
+        problems.append(f"--device {args.device} and --devices {args.devices}: give one of them.")
+    if not problems and any(
+        (gpu_index(name) or 0) >= len(machine.gpus) for name in names if name != "cpu"
+    ):
+        problems.append(f"--devices {args.devices}: there are {len(machine.gpus)} GPUs here.")
+    if not has_actor(find_algorithm(args.algo).config(hidden=(256, 256)), spec):
+        problems.append(f"--devices: {args.algo} has no actor that could learn on a second device.")
+    if problems:
+        raise UsageError([problem.replace("--device ", "--devices ") for problem in problems])
+    return names[0], names[1]
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("batch", "updates/s", "frames/s", "plain/s", "ratio", "arithmetic", "memory"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            str(row["batch_size"]),
+            short(row["update_hz"]),
+            short(row["update_frame_hz"]),
+            short(row["eager_update_hz"]),
+            f"{row['ratio']:.2f}",
+            f"{100 * row['share_of_arithmetic_limit']:.1f} %",
+            f"{100 * row['share_of_memory_limit']:.1f} %",
+        )
+    Console(highlight=False).print(table)
+
+
+def _show_pair(rows: list[dict[str, Any]]) -> None:
+    """Two devices against one, and what the model says of two GPUs."""
+    for row in rows:
+        one, two, model = row["one_device"], row["two_devices"], row["model"]
+        print(
+            f"\nbatch {row['batch_size']}, {two['way']}\n"
+            f"  one device   {short(one['update_hz'])} updates/s, {short(one['update_frame_hz'])} frames/s\n"
+            f"  two devices  {short(two['update_hz'])} critic updates/s, {short(two['actor_update_hz'])} "
+            f"actor updates/s, {short(two['update_frame_hz'])} frames/s: {row['speedup']:.2f} of one\n"
+            f"  computing    critic {100 * two['critic_busy']:.0f} % of the time, actor "
+            f"{100 * two['actor_busy']:.0f} %; age {two['exchange_age']:.1f} updates, at most "
+            f"{two['exchange_age_max']:.0f} of {two['exchange_age_bound']}"
+        )
+        for link, said in model["links"].items():
+            print(
+                f"  model, {link:6}  {short(said['update_hz'])} updates/s on two GPUs of this kind, "
+                f"{said['speedup']:.2f} of one; the limit: {said['limit']}"
+            )
+    print("\nThe model assumes:", *rows[0]["model"]["assumptions"], sep="\n  - ")

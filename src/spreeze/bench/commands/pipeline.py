@@ -1,0 +1,60 @@
+"""`spreeze bench pipeline`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import tyro
+
+from spreeze.bench.result import checked, hand_out, or_auto
+from spreeze.settings.config import config_with, default_config
+from spreeze.text import short
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineArguments:
+    """Env steps and updates per second of a real run, against each while the other side is stopped."""
+
+    env: tyro.conf.Positional[str]
+    """Gymnasium id, module:Id, or package.module:EnvClass."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:0."""
+    batch_size: int | None = None
+    """Transitions per update. Default: as in a run."""
+    processes: int | None = None
+    """Samplers. Default: as in a run."""
+    seconds: float = 12.0
+    """Time to measure, once the run learns."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, write, print."""
+    args = tyro.cli(PipelineArguments, args=arguments, prog="spreeze bench pipeline")
+    from spreeze.bench.pipeline import measure
+
+    knobs = {
+        "device": args.device,
+        "learner.batch_size": or_auto(args.batch_size),
+        "sampler.processes": or_auto(args.processes),
+    }
+    print(
+        f"{args.env}: a run with one side stopped in turns, some {args.seconds:.0f} s once it learns ...",
+        file=sys.stderr,
+    )
+    began = time.monotonic()
+    config = checked(
+        config_with(default_config(env=args.env, device=args.device), knobs), args.seconds
+    )
+    result = measure(config, args.seconds)
+    hand_out("pipeline", arguments, args.json, began, result)
+    if args.json != "-":
+        for name, what in (("sample", "env steps"), ("update", "updates")):
+            print(
+                f"{short(result[f'{name}_hz'])} {what}/s together, "
+                f"{100 * result[f'{name}_ratio']:.0f} % of {short(result[f'{name}_alone_hz'])} alone"
+            )
+    return 0

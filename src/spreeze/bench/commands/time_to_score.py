@@ -1,0 +1,72 @@
+"""`spreeze bench time-to-score`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from spreeze.bench.result import hand_out, refuse_seconds
+from spreeze.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeToScoreArguments:
+    """Seconds from the command to an evaluation mean of 10 episodes: Spreeze and others on this machine, in turns."""
+
+    env: tyro.conf.Positional[str]
+    """Gymnasium id."""
+    target: float | None = None
+    """The mean return to reach. Default: Gymnasium's threshold for the task, if it has one."""
+    seconds: float = 120.0
+    """The most that one run may take."""
+    seeds: int = 5
+    """Runs of each framework."""
+    frameworks: str | None = None
+    """With commas: spreeze, sb3 (Stable-Baselines3), sbx. Default: all that are installed."""
+    cold: bool = False
+    """Give each run of Spreeze an empty cache: nothing compiled or measured by an earlier run."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, write, print."""
+    args = tyro.cli(TimeToScoreArguments, args=arguments, prog="spreeze bench time-to-score")
+    refuse_seconds(args.seconds)
+    if args.seeds < 1:
+        raise UsageError([f"--seeds {args.seeds}: 1 or more."])
+    from spreeze.bench.time_to_score import check_frameworks, measure, usual_target
+
+    frameworks = check_frameworks(args.frameworks)
+    target = usual_target(args.env) if args.target is None else args.target
+    began = time.monotonic()
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    result = measure(args.env, target, args.seconds, args.seeds, frameworks, args.cold, tell)
+    hand_out("time-to-score", arguments, args.json, began, result)
+    if args.json != "-":
+        _show(result)
+    return 0
+
+
+def _show(result: dict[str, Any]) -> None:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("framework", "seconds (IQM)", "95 %", "reached", "by seed"):
+        table.add_column(column)
+    for name, seconds in result["wall_s"].items():
+        middle, low, high = result["iqm_s"][name]
+        reached = sum(value is not None for value in seconds)
+        by_seed = ", ".join("-" if value is None else f"{value:.1f}" for value in seconds)
+        table.add_row(
+            *(name, f"{middle:.1f}", f"{low:.1f} to {high:.1f}"),
+            *(f"{reached} of {len(seconds)}", by_seed),
+        )
+    Console(highlight=False).print(table)

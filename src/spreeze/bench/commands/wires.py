@@ -1,0 +1,46 @@
+"""`spreeze bench wires`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+
+import tyro
+
+from spreeze.bench.result import hand_out, refuse_seconds
+from spreeze.text import short
+
+
+@dataclass(frozen=True, kw_only=True)
+class WiresArguments:
+    """Rows per second through shared memory and how old weights are when they arrive, against queue, pipe and file."""
+
+    seconds: float = 12.0
+    """Time to measure."""
+    json: str | None = None
+    """Write the result as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, write, print."""
+    args = tyro.cli(WiresArguments, args=arguments, prog="spreeze bench wires")
+    refuse_seconds(args.seconds)
+    from spreeze.bench import HALF_CHEETAH
+    from spreeze.bench.wires import measure
+    from spreeze.rows import transition_layout
+
+    print(f"wires, queues, a pipe and a file, {args.seconds:.0f} s ...", file=sys.stderr)
+    began = time.monotonic()
+    result = measure(transition_layout(HALF_CHEETAH), args.seconds)
+    hand_out("wires", arguments, args.json, began, result)
+    if args.json != "-":
+        rows, bytes_hz = short(result["rows_hz"]), result["bytes_hz"] / 1e6
+        print(
+            f"experience: {rows} rows/s ({bytes_hz:,.0f} MB/s); queue "
+            f"{short(result['queue_rows_hz'])}, pipe {short(result['pipe_rows_hz'])}\n"
+            f"weights: {result['latency_us']:,.0f} us from publication to reading; file "
+            f"{result['file_latency_us']:,.0f}, queue {result['queue_latency_us']:,.0f}\n"
+            f"torn reads: {result['torn_reads']}"
+        )
+    return 0

@@ -1,0 +1,73 @@
+"""What all benchmarks share: what they refuse, and how a result is written."""
+
+from __future__ import annotations
+
+import platform
+import time
+from importlib.metadata import version
+from typing import Any
+
+from spreeze.errors import UsageError
+from spreeze.machine.facts import cpu_name, look_around
+from spreeze.settings.checks import check_config
+from spreeze.settings.config import Config
+from spreeze.store.files import write_json
+
+
+def or_auto(value: int | None) -> int | str:
+    """A number, or the tuner's choice."""
+    return "auto" if value is None else value
+
+
+def refuse_seconds(seconds: float) -> None:
+    """Too short to measure anything, or longer than anybody waits."""
+    if not 0.5 <= seconds <= 3600:
+        raise UsageError([f"--seconds {seconds}: from 0.5 to 3600."])
+
+
+def checked(config: Config, seconds: float) -> Config:
+    """Refuse what cannot be measured before anything starts."""
+    refuse_seconds(seconds)
+    if problems := check_config(config):
+        raise UsageError(problems)
+    return config
+
+
+def hand_out(
+    kind: str, arguments: list[str], file: str | None, began: float, result: dict[str, Any]
+) -> None:
+    """Write a result with what it was measured on."""
+    if file is not None:
+        facts = {
+            "command": ["spreeze", "bench", kind, *_without_json(arguments)],
+            "machine": machine_facts(),
+            "seconds": round(time.monotonic() - began, 1),
+            **result,
+        }
+        write_json(facts, file)
+
+
+def _without_json(arguments: list[str]) -> list[str]:
+    """The command less where its result went, which is nobody's business later."""
+    if "--json" in arguments:
+        i = arguments.index("--json")
+        return arguments[:i] + arguments[i + 2 :]
+    return arguments
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a result was measured on."""
+    machine = look_around()
+    return {
+        "cpu": cpu_name(),
+        "cores": machine.cores,
+        "gpu": [gpu.name for gpu in machine.gpus],
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("spreeze", "torch", "numpy", "gymnasium")},
+    }
+
+
+def machine_label(facts: dict[str, Any]) -> str:
+    """The machine in a word, for names of files."""
+    gpus: list[str] = facts["gpu"]
+    return gpus[0].split()[-1].lower() if gpus else f"{facts['cores']}cores"

@@ -1,0 +1,154 @@
+"""How fast the update is on two devices: against one in the same run, and what two GPUs would give by a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spreeze.algos import find_algorithm
+from spreeze.bench.learner import CHUNK, RATES, TURNS, compiled, filled_replay, rate
+from spreeze.learning.compiled.key import Recipe, set_precision
+from spreeze.learning.compiled.verify import disagreement
+from spreeze.learning.two_devices.channel import way_between
+from spreeze.learning.two_devices.pair import Pair
+from spreeze.learning.update import State, init_state
+from spreeze.learning.updater import Updater
+from spreeze.networks import plain_arithmetic
+from spreeze.spec import EnvSpec
+
+LINKS = {"nvlink": (360e9, 5e-6), "pcie4": (25e9, 10e-6)}
+"""Bytes per second in one direction, and seconds until a copy begins."""
+ASSUMPTIONS = (
+    "each half takes what it takes alone here, and one copy within its device of all that is exchanged",
+    "copies go on the GPUs' copy engines beside the updates, and both directions at the same time",
+    "nvlink: 360 GB/s each way, 80 % of NVLink 4's 450; 5 us until a copy begins",
+    "pcie4: 25 GB/s each way, 80 % of PCIe 4.0 x16's 31.5; 10 us until a copy begins",
+    "a chunk takes as long as the slowest of: critic's half, actor's half, copies there, copies back",
+)
+
+
+def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
+    """Updates per second on one device and on two, in turns, and of each half alone."""
+    first, size = torch.device(recipe.device), recipe.batch_size
+    torch.set_num_threads(recipe.threads)
+    torch.set_flush_denormal(True)
+    set_precision(recipe.precision)
+    if first.index is not None:
+        torch.cuda.set_device(first)
+    spec, entry = EnvSpec.from_json(recipe.spec), find_algorithm(recipe.algo)
+    hyper = entry.config(**recipe.hyper)
+    algorithm = entry.build(hyper, spec, plain_arithmetic(recipe.precision))
+    replay = filled_replay(algorithm, first, recipe.capacity)
+    chunk = CHUNK if "cuda" in (first.type, torch.device(second).type) else 4
+
+    def state() -> State:
+        return init_state(algorithm, 0, first)
+
+    one = Updater(algorithm, replay, state(), size, RATES, chunk)
+    _use_compiled(one, recipe)
+    pair = Pair(algorithm, replay, state(), size, RATES, chunk, torch.device(second))
+    _use_compiled(pair.critic, dataclasses.replace(recipe, part="critic"))
+    of_actor = dataclasses.replace(recipe, part="actor", device=second, capacity=0)
+    _use_compiled(pair.actor, of_actor)
+    share = seconds / (2 * TURNS + 2)
+    bursts, ones = [], []
+    for _ in range(TURNS):
+        ones.append(rate(one.run, one.chunk, share, recipe.device))
+        bursts.append(_burst(pair, share))
+    alone: dict[str, float] = {
+        half.part: rate(half.run, half.chunk, share, str(half.device)) for half in pair.parts
+    }
+    two = {name: float(np.median([burst[name] for burst in bursts])) for name in bursts[0]}
+    one_hz, way = float(np.median(ones)), way_between(first, torch.device(second))[0]
+    return {
+        "batch_size": size,
+        "precision": recipe.precision,
+        "one_device": {"update_hz": one_hz, "update_frame_hz": one_hz * size},
+        "two_devices": {
+            **two,
+            "actor_update_hz": two["update_hz"] / hyper.critic_updates(),
+            "update_frame_hz": two["update_hz"] * size,
+            "exchange_age_bound": pair.age_bound,
+            "chunk": pair.chunk,
+            "way": way,
+            "one_physical_gpu": "two streams" in way,
+        },
+        "speedup": two["update_hz"] / one_hz,
+        "alone": {f"{part}_update_hz": hz for part, hz in alone.items()},
+        "model": model(pair, alone, one_hz),
+    }
+
+
+def model(pair: Pair, alone: dict[str, float], one_hz: float) -> dict[str, Any]:
+    """What two GPUs of this kind would give; of anything else it says nothing."""
+    if {pair.device.type, pair.actor.device.type} != {"cuda"}:
+        return {"links": {}, "assumptions": ["nothing: it is one of two GPUs of the same kind"]}
+    there, back = [*pair.critic.for_actor, *pair.actor.critics], pair.actor.outgoing
+    bytes_each_way = [sum(tensor.nbytes for tensor in way) for way in (there, back)]
+    local_s = _local_copy_s([tensor.to(pair.device) for tensor in (*there, *back)])
+    halves_s = {f"{part}'s half": pair.chunk / hz + local_s for part, hz in alone.items()}
+    return {
+        "bytes_there_and_back_per_chunk": bytes_each_way,
+        "local_copy_s_per_chunk": local_s,
+        "links": {
+            name: over_link(name, pair.chunk, halves_s, bytes_each_way, one_hz) for name in LINKS
+        },
+        "assumptions": ASSUMPTIONS,
+    }
+
+
+def over_link(
+    name: str, chunk: int, halves_s: dict[str, float], bytes_each_way: list[int], one_hz: float
+) -> dict[str, Any]:
+    """Updates per second of two GPUs joined by a link, and what limits them."""
+    bytes_per_s, latency_s = LINKS[name]
+    ways = ("copies there", "copies back")
+    copies = {
+        way: latency_s + size / bytes_per_s for way, size in zip(ways, bytes_each_way, strict=True)
+    }
+    times = halves_s | copies
+    limit = max(times, key=lambda part: times[part])
+    hz = chunk / times[limit]
+    return {"update_hz": hz, "limit": limit, "speedup": hz / one_hz, "s_per_chunk": times}
+
+
+def _use_compiled(updater: Updater, recipe: Recipe) -> None:
+    step = compiled(recipe)
+    if wrong := disagreement(recipe, updater, step):
+        raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
+    updater.use(recipe.batch_size, step)
+
+
+def _burst(pair: Pair, seconds: float) -> dict[str, float]:
+    """Both sides running freely for a while; the last chunk of the actor counts too."""
+    pair.run()
+    busy = pair.critic_busy, pair.actor_busy
+    before, ages, chunks = [side.seconds for side in busy], [], 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        pair.run()
+        ages.append(pair.age)
+        chunks += 1
+    pair.pause()
+    if pair.device.type == "cuda":
+        torch.cuda.synchronize(pair.device)
+    passed = time.perf_counter() - began
+    shares = [(side.seconds - was) / passed for side, was in zip(busy, before, strict=True)]
+    return {
+        "update_hz": chunks * pair.chunk / passed,
+        "exchange_age": float(np.mean(ages)),
+        "exchange_age_max": float(max(ages)),
+        "critic_busy": shares[0],
+        "actor_busy": shares[1],
+    }
+
+
+def _local_copy_s(tensors: list[Tensor]) -> float:
+    """Seconds for one copy of these within their device, which either side does around a chunk."""
+    others = [torch.empty_like(tensor) for tensor in tensors]
+    return 1 / rate(lambda: torch._foreach_copy_(others, tensors), 1, 0.2, str(tensors[0].device))

@@ -1,0 +1,30 @@
+"""`spreeze algos`: the algorithms, one line each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tyro
+
+from spreeze.algos import ALGORITHMS
+from spreeze.store.files import write_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """The algorithms, one line each, with the spaces they take."""
+
+    json: str | None = None
+    """Write the list as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str], _started_s: float) -> int:
+    """Print the list."""
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze algos")
+    facts = {name: {"summary": e.summary, "spaces": e.spaces} for name, e in ALGORITHMS.items()}
+    if args.json is not None:
+        write_json(facts, args.json)
+    if args.json != "-":
+        for name, entry in facts.items():
+            print(f"{name:8} {entry['summary']} ({entry['spaces']})")
+    return 0

@@ -1,0 +1,184 @@
+"""`spreeze doctor`: looks at the machine and says what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from spreeze.envs.suites import EXTRAS, advice
+from spreeze.machine.facts import compiler, cpu_name, look_around, supports_wires
+from spreeze.store.files import write_json
+
+TOOLS = {
+    "video": "imageio_ffmpeg",
+    "dashboard": "starlette",
+    "plot": "matplotlib",
+    "wandb": "wandb",
+    "trackio": "trackio",
+}
+"""Each extra that is no suite, and a module that is there if it is installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Check this machine: cores, memory, shared memory, bytecode, GPUs, compiler, rendering, extras."""
+
+    json: str | None = None
+    """Write the findings as JSON to this file; - for standard output."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    what: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def main(arguments: list[str], _started_s: float) -> int:
+    """Print the findings; 0 if training can work here."""
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze doctor")
+    findings = examine()
+    if args.json is not None:
+        write_json([vars(finding) for finding in findings], args.json)
+    if args.json != "-":
+        table = Table.grid(padding=(0, 2))
+        for f in findings:
+            mark = "[green]ok[/green]" if f.ok else "[yellow]--[/yellow]"
+            advice = f"\n[yellow]{escape(f.advice)}[/yellow]" if f.advice else ""
+            table.add_row(mark, f.what, escape(f.found) + advice)
+        Console(highlight=False).print(table)
+    return 0 if all(f.ok for f in findings if f.what in ("processes", "memory", "torch")) else 1
+
+
+def examine() -> list[Finding]:
+    """Everything worth knowing before a run."""
+    machine = look_around()
+    gib = machine.memory_bytes / 2**30
+    reason = supports_wires()
+    return [
+        Finding("python", sys.version_info >= (3, 11), sys.version.split()[0]),
+        Finding("processor", True, f"{cpu_name()}, {machine.cores} usable cores"),
+        Finding(
+            "memory",
+            gib >= 2,
+            f"{gib:.1f} GiB free",
+            "" if gib >= 2 else "Close other programs: a small run needs about 2 GiB.",
+        ),
+        Finding(
+            "processes",
+            reason is None,
+            "shared memory works" if reason is None else reason,
+            "" if reason is None else "Only --serial works here.",
+        ),
+        _torch(bool(machine.gpus)),
+        bytecode("torch"),
+        Finding(
+            "GPU",
+            bool(machine.gpus),
+            ", ".join(f"{g.name}, {g.memory_bytes / 2**30:.0f} GiB free" for g in machine.gpus)
+            or "none",
+            ""
+            if machine.gpus
+            else "Training works on the CPU; with an NVIDIA GPU it is many times faster.",
+        ),
+        Finding(
+            "compiler",
+            compiler() is not None,
+            compiler() or "none",
+            ""
+            if compiler()
+            else "Install g++ for the fastest updates on the CPU (Debian: apt install g++).",
+        ),
+        _rendering(),
+        *(_extra(extra, module) for extra, module in (EXTRAS | TOOLS).items()),
+    ]
+
+
+def _torch(gpu_present: bool) -> Finding:
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        return Finding("torch", False, "not installed", "pip install torch")
+    if not gpu_present:
+        return Finding("torch", True, found)
+    # In a process of its own: a broken driver can end the process that asks.
+    code = "import torch; print(int(torch.cuda.is_available()))"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    sees = answer.stdout.strip() == "1"
+    return Finding(
+        "torch",
+        sees,
+        f"{found}, {'sees' if sees else 'does not see'} the GPU",
+        "" if sees else "This build of torch has no CUDA, or the driver is too old for it.",
+    )
+
+
+def bytecode(package: str) -> Finding:
+    """Whether Python finds a package compiled, or compiles it at every start."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.cached is None or spec.origin is None:
+        return Finding("bytecode", True, f"no {package} to look at")
+    folder = Path(spec.cached).parent
+    if Path(spec.cached).exists():
+        return Finding("bytecode", True, f"{package}'s is kept")
+    writable = os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
+    if writable and not sys.dont_write_bytecode:
+        return Finding("bytecode", True, f"{package}'s is kept from the first run on")
+    if writable:
+        sources = shlex.quote(str(Path(spec.origin).parent))
+        advice = (
+            f"Unset PYTHONDONTWRITEBYTECODE, or once: {sys.executable} -m compileall -q {sources}"
+        )
+    else:
+        advice = "Set PYTHONPYCACHEPREFIX to a folder that you may write to."
+    what = f"Python compiles {package}'s sources at every start, about 2 s of it"
+    return Finding("bytecode", False, what, advice)
+
+
+def _rendering() -> Finding:
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        return Finding("rendering", True, "a display is there")
+    libraries = [name for name in ("EGL", "OSMesa") if _library(name)]
+    if libraries:
+        return Finding(
+            "rendering", True, f"no display; {' and '.join(libraries)} can draw without one"
+        )
+    return Finding(
+        "rendering",
+        False,
+        "no display, no EGL, no OSMesa",
+        "Training needs none. For videos (Debian): apt install libegl1 libgl1",
+    )
+
+
+def _library(name: str) -> bool:
+    import ctypes.util
+
+    return ctypes.util.find_library(name) is not None or shutil.which(name) is not None
+
+
+def _extra(extra: str, module: str) -> Finding:
+    found = importlib.util.find_spec(module) is not None
+    return Finding(
+        f"extra {extra}",
+        found,
+        "installed" if found else "not installed",
+        "" if found else advice(extra),
+    )

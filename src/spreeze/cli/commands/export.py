@@ -1,0 +1,57 @@
+"""`spreeze export`: a trained policy as one file for deployment, checked before it says done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from spreeze.errors import UsageError
+from spreeze.store.rundir import find_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Write a trained policy for deployment; observations and actions as the environment has them."""
+
+    run: tyro.conf.Positional[str | None] = None
+    """Path, name under the runs folder, or nothing for the newest run."""
+    onnx: str | None = None
+    """File to write as ONNX (extra `onnx`)."""
+    runs: str = "runs"
+    """Folder of the runs."""
+
+
+def main(arguments: list[str], _started_s: float) -> int:
+    """Write, check, say so."""
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze export")
+    if args.onnx is None:
+        raise UsageError(["export as what? For instance: spreeze export --onnx policy.onnx"])
+    file = Path(args.onnx)
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        what = "is a folder" if file.is_dir() else f"there is no folder {file.absolute().parent}"
+        raise UsageError([f"--onnx {file}: {what}. Name a file in a folder that exists."])
+    checkpoint = find_run(args.run, Path(args.runs)).checkpoint()
+    try:
+        from spreeze.policy.onnx import export_onnx
+    except ModuleNotFoundError as error:
+        if error.name not in ("onnx", "onnxruntime"):
+            raise
+        raise UsageError(
+            [f'--onnx needs the package {error.name}: pip install "spreeze[onnx]"']
+        ) from None
+    from spreeze.policy import load_policy
+
+    policy = load_policy(checkpoint)
+    distance = export_onnx(policy, file)
+    spec = policy.spec
+    obs, action = (
+        ", ".join(map(str, ("N", *shape))) for shape in (spec.obs_shape, spec.action_shape)
+    )
+    flat = ", its members end to end as in gymnasium.spaces.flatten" if spec.obs_parts else ""
+    print(
+        f"{file}: obs [{obs}] in float32{flat} -> action [{action}], policy {checkpoint.name} for {spec.id}\n"
+        f"Checked with onnxruntime against the numpy policy: {distance:.1e} of the range apart at most."
+    )
+    return 0

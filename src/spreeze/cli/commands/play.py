@@ -1,0 +1,125 @@
+"""`spreeze play`: shows a trained policy in a window, or films it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from spreeze.cli.output import own_stdout
+from spreeze.cli.playback import check_fits, env_to_play
+from spreeze.errors import UsageError
+from spreeze.store.rundir import find_run
+
+if TYPE_CHECKING:
+    from spreeze.envs.rendering import View
+    from spreeze.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Show a trained policy in a window, or write a video of it."""
+
+    run: tyro.conf.Positional[str | None] = None
+    """Path, name under the runs folder, or nothing for the newest run."""
+    video: str | None = None
+    """Write an MP4 to this file instead of opening a window; its title has the return."""
+    episodes: int = 1
+    """Episodes to show."""
+    seed: int = 0
+    """Seed of the environment."""
+    env: str | None = None
+    """Environment, where the run's own is code of yours (package.module:EnvClass)."""
+    runs: str = "runs"
+    """Folder of the runs."""
+
+
+def main(arguments: list[str], _started_s: float) -> int:
+    """Play."""
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze play")
+    check(args)
+    # After the flags: --help needs none of this.
+    from spreeze.envs.rendering import NoPicture, View, needs_video_extra, view_without_display
+    from spreeze.policy import load_policy
+
+    run = find_run(args.run, Path(args.runs))
+    policy = load_policy(run.checkpoint())
+    env = env_to_play(policy, run.path.name, args.env)
+    try:
+        with own_stdout():
+            check_fits(policy, env, env)
+            if args.video is not None and (missing := needs_video_extra()):
+                raise NoPicture(missing)
+            film = args.video is not None
+            view = (
+                view_without_display(env, policy.spec) if film else View(env, policy.spec, "human")
+            )
+            try:
+                returns = _film(args, view, policy) if args.video else _show(args, view, policy)
+            finally:
+                view.close()
+    except NoPicture as problem:
+        raise UsageError([f"{env} cannot be drawn: {problem}"]) from None
+    for total in returns:
+        print(f"return {total:.1f}")
+    if args.video is not None:
+        print(f"Video: {args.video}")
+    return 0
+
+
+def check(args: Arguments) -> None:
+    """Refuse what cannot work before anything is loaded."""
+    problems = []
+    if not 1 <= args.episodes <= 1000:
+        problems.append(f"--episodes {args.episodes}: must be a whole number from 1 to 1000.")
+    if args.video is not None:
+        path = Path(args.video)
+        if path.suffix.lower() != ".mp4":
+            problems.append(
+                f"--video {args.video}: videos are MP4; name it {path.stem or 'play'}.mp4."
+            )
+        if not path.absolute().parent.is_dir():
+            problems.append(f"--video {args.video}: there is no folder {path.parent}.")
+    elif not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        problems.append("there is no display to open a window on. Use --video FILE.mp4.")
+    if problems:
+        raise UsageError(problems)
+
+
+def _film(args: Arguments, view: View, policy: Policy) -> list[float]:
+    """All episodes into one file; returns the return of each."""
+    from spreeze.store.video import Film, captioned
+
+    assert args.video is not None
+    returns: list[float] = []
+    film = Film(Path(args.video), view.steps_hz)
+    title = None
+    try:
+        for episode in range(args.episodes):
+            view.reset(args.seed + episode)
+            while not view.ended:
+                film.add(captioned(view.frame(), f"return {view.total:.1f}"))
+                view.step(lambda obs: policy.scale(policy.act(obs, explore=False)))
+            returns.append(view.total)
+        words = ", ".join(f"{total:.1f}" for total in returns[:10])
+        title = f"{policy.spec.id}: return {words}"
+    finally:
+        film.close(title)
+    return returns
+
+
+def _show(args: Arguments, view: View, policy: Policy) -> list[float]:
+    """Each episode in the window, in the time of the simulated world."""
+    returns = []
+    for episode in range(args.episodes):
+        view.reset(args.seed + episode)
+        while not view.ended:
+            began_s = time.monotonic()
+            view.step(lambda obs: policy.scale(policy.act(obs, explore=False)))
+            time.sleep(max(0.0, 1 / view.steps_hz - (time.monotonic() - began_s)))
+        returns.append(view.total)
+    return returns

@@ -1,0 +1,118 @@
+"""`spreeze plot`: learning curves as an image, over seeds and against other frameworks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+from spreeze.errors import UsageError
+from spreeze.store.files import write_json
+from spreeze.store.rundir import find_run
+
+if TYPE_CHECKING:
+    from spreeze.store.curves import Group
+
+FORMATS = (".png", ".svg", ".pdf")
+LABELS = {"time": "wall-clock time [s]", "steps": "env steps", "updates": "updates"}
+COLOURS = ("#0f766e", "#d0562f", "#2f6fd0", "#7c4fc9", "#a3690f", "#b8327f", "#64748b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Draw the evaluations of runs: seeds of one task and algorithm as their interquartile mean and its 95 % band."""
+
+    runs_given: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Runs by path or by name under the runs folder. Default: the newest."""
+    x: Literal["time", "steps", "updates"] = "time"
+    """What the returns are drawn over."""
+    out: str = "curves.png"
+    """Image to write: .png, .svg or .pdf."""
+    compare: tuple[str, ...] = ()
+    """Results of other frameworks: JSON files as `spreeze bench time-to-score` writes them."""
+    runs: str = "runs"
+    """Folder of the runs."""
+    json: str | None = None
+    """Write what was drawn as JSON to this file; - for standard output."""
+
+
+def main(arguments: list[str], _started_s: float) -> int:
+    """Draw."""
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze plot")
+    path = Path(args.out)
+    problems = []
+    if path.suffix.lower() not in FORMATS:
+        problems.append(f"--out {args.out}: must end in {', '.join(FORMATS)}.")
+    if not path.absolute().parent.is_dir():
+        problems.append(f"--out {args.out}: there is no folder {path.parent}.")
+    if find_spec("matplotlib") is None:
+        problems.append(
+            'plots need a package that is missing. Install it with: pip install "spreeze[plot]"'
+        )
+    if problems:
+        raise UsageError(problems)
+    from spreeze.store.curves import facts, group_runs, read_comparison
+
+    names = args.runs_given or (None,)
+    groups = group_runs([find_run(name, Path(args.runs)) for name in names])
+    for file in args.compare:
+        groups += read_comparison(Path(file))
+    if args.x != "time" and any(not group.curves for group in groups):
+        raise UsageError(
+            [
+                f"--x {args.x}: a file given to --compare knows only times; draw it over --x time, "
+                "or give one with curves."
+            ]
+        )
+    drawn = [facts(group, args.x) for group in groups]
+    draw(groups, drawn, args.x, path)
+    if args.json is not None:
+        write_json({"x": args.x, "groups": drawn}, args.json)
+    if args.json != "-":
+        for group in drawn:
+            print(f"{group['label']}: {_seeds(group)}")
+        print(f"Image: {args.out}")
+    return 0
+
+
+def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str, path: Path) -> None:
+    """The image: a line and a band for each group with curves, a cross at the target for others."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    style: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    with pyplot.rc_context(style):
+        figure, axes = pyplot.subplots(figsize=(5.2, 3.3), layout="constrained")
+        for i, (group, values) in enumerate(zip(groups, drawn, strict=True)):
+            colour = COLOURS[i % len(COLOURS)]
+            label = f"{group.label}, {_seeds(values)}"
+            if group.curves:
+                axes.plot(values["x"], values["iqm"], color=colour, lw=1.8, label=label)
+                if len(group.curves) > 1:
+                    axes.fill_between(
+                        values["x"], values["low"], values["high"], color=colour, alpha=0.18, lw=0
+                    )
+            elif (reached := values["time_to_target"]) is not None:
+                middle, low, high = reached
+                bar = [[middle - low], [high - middle]]
+                axes.errorbar(
+                    [middle], [group.target or 0.0], xerr=bar, fmt="o", color=colour, label=label
+                )
+            else:
+                axes.plot([], [], color=colour, label=f"{group.label}: target not reached")
+        axes.set_xlabel(LABELS[axis])
+        axes.set_ylabel("evaluation return")
+        axes.grid(axis="y", color="#e3e8e6", lw=0.8)
+        axes.set_axisbelow(True)
+        axes.legend(frameon=False, loc="best")
+        figure.savefig(path, dpi=200)
+        pyplot.close(figure)
+
+
+def _seeds(values: dict[str, Any]) -> str:
+    return f"{values['seeds']} seed{'' if values['seeds'] == 1 else 's'}"

@@ -1,0 +1,157 @@
+"""The library: the runs of a folder by id, read with care.
+
+Runs may come from anywhere, so nothing in them is trusted: links are not followed, sizes are
+capped, and what is no plain number or text does not get through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from spreeze.store.rundir import RunDir, run_facts
+
+FILE_BYTES, TEXT_CHARS, ITEMS, DEPTH = 4 << 20, 2000, 2000, 8
+VIDEO_BYTES = 64 << 20
+RESCAN_S = 2.0
+MAX_RUNS = 1000
+
+
+@dataclass(frozen=True)
+class StoredRun(RunDir):
+    """A run directory whose contents are not trusted."""
+
+    @property
+    def id(self) -> str:
+        """How the page calls it: says nothing about where it lies."""
+        return hashlib.sha256(self.path.name.encode(errors="surrogateescape")).hexdigest()[:16]
+
+    def open(self, *names: str) -> BinaryIO | None:
+        """A file of the run, by names that come from us or from a listing; None if there is no plain one."""
+        folder = -1
+        try:
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            for name in names[:-1]:
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            fd = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except (OSError, ValueError):
+            return None
+        finally:
+            if folder >= 0:
+                os.close(folder)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            return None
+        return open(fd, "rb")
+
+    def content(self, *names: str, limit: int = FILE_BYTES) -> bytes | None:
+        """The bytes of a file; None if it is not there or too large."""
+        file = self.open(*names)
+        if file is None:
+            return None
+        with file:
+            data = file.read(limit + 1)
+        return data if len(data) <= limit else None
+
+    def read(self, name: str) -> dict[str, Any]:
+        """`config`, `system`, `status` or `summary`, cleaned; empty where it is not there."""
+        return self.json(f"{name}.json")
+
+    def json(self, *names: str) -> dict[str, Any]:
+        """A JSON file of the run, cleaned."""
+        data = self.content(*names)
+        with contextlib.suppress(ValueError, RecursionError):
+            value = clean(json.loads(data or b"{}"))
+            if isinstance(value, dict):
+                return value
+        return {}
+
+    def listing(self, folder: str, pattern: str) -> list[str]:
+        """Names of the plain files in a folder of the run that match, sorted."""
+        try:
+            with os.scandir(self.path / folder) as entries:
+                names = [e.name for e in entries if e.is_file(follow_symlinks=False)]
+        except OSError:
+            return []
+        return sorted(name for name in names if re.fullmatch(pattern, name))[:ITEMS]
+
+
+def clean(value: Any, depth: int = DEPTH) -> Any:
+    """Plain JSON of bounded size: NaN becomes null, long texts are cut, control characters go."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", " ", value[:TEXT_CHARS])
+    if depth == 0:
+        return None
+    if isinstance(value, list):
+        return [clean(item, depth - 1) for item in value[:ITEMS]]
+    if isinstance(value, dict):
+        items = list(value.items())[:ITEMS]
+        return {clean(str(k))[:200]: clean(v, depth - 1) for k, v in items}
+    return None
+
+
+class Library:
+    """The runs of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Look into `folder`; runs that come later are found."""
+        self.folder = folder.resolve()
+        self._runs: dict[str, StoredRun] = {}
+        self._scanned_s = -math.inf
+        self._facts: dict[str, tuple[object, dict[str, Any]]] = {}
+
+    def runs(self) -> dict[str, StoredRun]:
+        """Runs by id, the oldest first; a link out of the folder is none."""
+        now = time.monotonic()
+        if now - self._scanned_s > RESCAN_S:
+            self._scanned_s = now
+            found: list[tuple[float, StoredRun]] = []
+            with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        with contextlib.suppress(OSError):
+                            config = os.stat(f"{entry.path}/config.json", follow_symlinks=False)
+                            found.append((config.st_mtime, StoredRun(Path(entry.path))))
+            found.sort(key=lambda pair: pair[0])
+            self._runs = {run.id: run for _, run in found[-MAX_RUNS:]}
+        return self._runs
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row per run, the newest first."""
+        return [self._row(run) for run in reversed(self.runs().values())]
+
+    def _row(self, run: StoredRun) -> dict[str, Any]:
+        stamp = tuple(_stamp(run.path / f"{name}.json") for name in ("status", "summary"))
+        known = self._facts.get(run.id)
+        if known is None or known[0] != stamp or known[1]["state"] == "running":
+            config = run.read("config").get("config")
+            config = config if isinstance(config, dict) else {}
+            began = {"began": _stamp(run.path / "config.json")}
+            asked = {name: config.get(name) for name in ("env", "algo", "seed")}
+            known = (stamp, {"id": run.id, **clean(run_facts(run)), **asked, **began})
+            self._facts[run.id] = known
+        return known[1]
+
+
+def _stamp(path: Path) -> float | None:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime
+    except OSError:
+        return None

@@ -1,0 +1,161 @@
+"""Following one run: what its files say, as tables of bounded size, and what is new since the last look."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from itertools import islice
+from typing import Any
+
+from spreeze.dashboard.runs import StoredRun, clean
+
+MAX_ROWS = 1500
+MAX_COLUMNS, MAX_FILES, MAX_NOTES = 120, 16, 300
+LINE_BYTES, READ_BYTES = 64 << 10, 1 << 20
+FILES = r"(?!sampler-)[\w.-]{1,60}\.jsonl"
+"""What samplers write is in the supervisor's file too, added up."""
+AXES = ("time_s", "env_steps", "updates")
+
+
+class Table:
+    """The numbers of one metrics file. When they are too many, every other row goes."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.columns = list(AXES)
+        self.rows: list[list[float | None]] = []
+        self._stride, self._seen = 1, 0
+        self.fresh: list[list[float | None]] = []
+        """Rows since the last look."""
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Take a record's numbers."""
+        self._seen += 1
+        if (self._seen - 1) % self._stride:
+            return
+        for name, value in record.items():
+            if _is_number(value) and name not in self.columns and len(self.columns) < MAX_COLUMNS:
+                self.columns.append(name)
+        row = [record.get(name) for name in self.columns]
+        kept = [value if _is_number(value) else None for value in row]
+        self.rows.append(kept)
+        self.fresh.append(kept)
+        if len(self.rows) >= 2 * MAX_ROWS:
+            self.rows = self.rows[::2]
+            self._stride *= 2
+
+
+class Following:
+    """All that a page shows of a run."""
+
+    def __init__(self, run: StoredRun, files: str = FILES) -> None:
+        """Nothing is read yet; `files` are the metrics to follow."""
+        self.run, self._files = run, files
+        self.tables: dict[str, Table] = {}
+        self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
+        self._new_notes: list[dict[str, Any]] = []
+        self._offsets: dict[str, int] = {}
+        self._said: dict[str, Any] = {}
+
+    def look(self) -> tuple[dict[str, Any], bool]:
+        """What is new since the last look, and whether there is more to read at once."""
+        more = False
+        for name in self.run.listing("metrics", self._files)[:MAX_FILES]:
+            more |= self._read(name)
+        news: dict[str, Any] = {}
+        tables = {
+            role: {"columns": table.columns, "rows": table.fresh}
+            for role, table in self.tables.items()
+            if table.fresh
+        }
+        if tables:
+            news["tables"] = tables
+        if self._new_notes:
+            news["notes"] = self._new_notes
+        self._new_notes = []
+        for table in self.tables.values():
+            table.fresh = []
+        for name, value in self._state().items():
+            if self._said.get(name) != value:
+                self._said[name] = news[name] = value
+        return news, more
+
+    def whole(self) -> dict[str, Any]:
+        """Everything up to the last look."""
+        tables = {
+            role: {"columns": table.columns, "rows": table.rows}
+            for role, table in self.tables.items()
+        }
+        return {"whole": True, "tables": tables, "notes": list(self.notes), **self._said}
+
+    def frame_stamp(self) -> int:
+        """Changes with every new picture; 0 without one."""
+        with contextlib.suppress(OSError):
+            return (self.run.live / "frame.jpg").lstat().st_mtime_ns
+        return 0
+
+    def _state(self) -> dict[str, Any]:
+        """The small files."""
+        return {
+            "status": self.run.read("status"),
+            "summary": self.run.read("summary"),
+            "view": self.run.json("live", "view.json"),
+            "videos": self.run.listing("videos", VIDEOS),
+        }
+
+    def _read(self, name: str) -> bool:
+        """Take the new lines of one file; returns whether there are more."""
+        file = self.run.open("metrics", name)
+        if file is None:
+            return False
+        offset = self._offsets.get(name, 0)
+        with file:
+            file.seek(offset)
+            data = file.read(READ_BYTES)
+        whole, _, _ = data.rpartition(b"\n")
+        if not whole and len(data) == READ_BYTES:
+            self._offsets[name] = offset + len(data)  # a line without an end: skipped
+            return True
+        self._offsets[name] = offset + (len(whole) + 1 if whole else 0)
+        for line in whole.splitlines():
+            if len(line) <= LINE_BYTES:
+                with contextlib.suppress(ValueError, RecursionError):
+                    self._take(name.removesuffix(".jsonl"), json.loads(line))
+        return len(data) == READ_BYTES
+
+    def _take(self, role: str, record: Any) -> None:
+        if not isinstance(record, dict):
+            return
+        record = {clean(k): clean(v, 0) for k, v in islice(record.items(), MAX_COLUMNS)}
+        words = {k: v for k, v in record.items() if k == "event" or k.startswith("tuner/")}
+        if words:
+            note = {axis: record.get(axis) for axis in AXES} | words
+            self.notes.append(note)
+            self._new_notes.append(note)
+        if any(_is_number(v) for k, v in record.items() if k not in AXES):
+            self.tables.setdefault(role, Table()).add(record)
+
+
+VIDEOS = r"[\w-]{1,60}\.mp4"
+
+
+async def curve(run: StoredRun) -> list[list[float | None]]:
+    """The evaluations of a run: time, env steps, updates, mean return."""
+    following = Following(run, r"evaluator-0\.jsonl")
+    while following.look()[1]:
+        await asyncio.sleep(0)
+    table = following.tables.get("evaluator-0")
+    if table is None or "eval/mean_reward" not in table.columns:
+        return []
+    wanted = [table.columns.index(name) for name in (*AXES, "eval/mean_reward")]
+    stride = max(1, len(table.rows) // 400)
+    return [
+        [row[i] if i < len(row) else None for i in wanted]
+        for row in (*table.rows[:-1:stride], *table.rows[-1:])
+    ]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,144 @@
+"""What the machine has: cores, memory, GPUs, a compiler. Asks the system only; imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU."""
+
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run may use of this machine."""
+
+    cores: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...]
+    bfloat16: bool = False
+    """Whether the CPU multiplies bfloat16 faster than float32."""
+
+
+def look_around() -> Machine:
+    """Describe this machine as this process may use it."""
+    return Machine(
+        cores=usable_cores(),
+        memory_bytes=available_memory(),
+        gpus=visible_gpus(),
+        bfloat16=multiplies_bfloat16(),
+    )
+
+
+def usable_cores() -> int:
+    """Cores by affinity and by the container's CPU limit."""
+    return min(len(os.sched_getaffinity(0)), allowed_cores())
+
+
+def allowed_cores() -> int:
+    """As much time of cores as the container may use at once, whichever they are."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            return max(1, int(quota) // int(period))
+    return sys.maxsize
+
+
+def available_memory() -> int:
+    """Bytes that can be taken without swapping, by the kernel and by the container's limit."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        stat = dict(
+            line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines()
+        )
+        used -= int(stat["inactive_file"])  # cached files go when memory is asked for
+        available = min(available, limit - used)
+    return available
+
+
+def visible_gpus() -> tuple[Gpu, ...]:
+    """NVIDIA GPUs as torch would see them; empty without a driver or with a CPU build of torch."""
+    if version("torch").endswith("+cpu"):
+        return ()
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        wanted = os.environ.get("CUDA_VISIBLE_DEVICES")
+        indices = range(count)
+        if wanted is not None:
+            named = [part.strip() for part in wanted.split(",") if part.strip()]
+            indices = [int(part) for part in named if part.isdigit() and int(part) < count]  # type: ignore[assignment]
+        gpus = []
+        for index in indices:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            name = pynvml.nvmlDeviceGetName(handle)
+            gpus.append(Gpu(str(name), int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)))
+        return tuple(gpus)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def learns_on_gpu(device: str, gpus: Sequence[Gpu]) -> bool:
+    """Whether the networks will learn on a GPU, if `device` is asked for and these are there."""
+    return len(gpus) > 0 if device == "auto" else device.startswith("cuda")
+
+
+def cpu_name() -> str:
+    """The processor's own name."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for matrix products in bfloat16."""
+    with contextlib.suppress(OSError):
+        flags = Path("/proc/cpuinfo").read_text()
+        return "amx_bf16" in flags or "avx512_bf16" in flags
+    return False
+
+
+def cache_folder() -> Path:
+    """The user's cache folder: compiled updates, and what was measured here."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "spreeze"
+
+
+def compiler() -> str | None:
+    """A C++ compiler on the path, which torch.compile needs on the CPU."""
+    return shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+
+
+def supports_wires() -> str | None:
+    """None if processes can share memory here, else the reason why not."""
+    if sys.platform != "linux":
+        return f"shared memory between processes is built for Linux; this is {sys.platform}"
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return (
+            "the lock-free protocols between processes need x86-64's ordering of memory; "
+            f"this is {platform.machine()}"
+        )
+    return None

@@ -1,0 +1,1 @@
+"""How roles become processes: fork servers, the pool of children, or one process for all (`serial`)."""

@@ -1,0 +1,50 @@
+"""Where a child process begins: a role, or one call of a function."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+import cloudpickle
+import setproctitle
+
+from spreeze.errors import UsageError
+from spreeze.machine.affinity import keep_to_cores
+from spreeze.roles.context import drive, join
+from spreeze.wires.arena import Arena
+
+REPORT_BYTES = 60_000
+
+
+def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
+    """The main function of a role's process; its traceback goes to the log and to the supervisor."""
+    try:
+        job, blocks = cloudpickle.loads(payload)
+        setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
+        arena = Arena(arena_fd, blocks)
+        if job.config.cores == "separate":
+            keep_to_cores(job.role == "learner", job.config.learner_cores)
+        drive(join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep))
+    except BaseException:  # an environment may even call sys.exit
+        crash = traceback.format_exc()
+        print(crash, file=sys.stderr)
+        os.write(report_fd, crash.encode()[-REPORT_BYTES:])
+        return 1
+    return 0
+
+
+def call_main(payload: bytes, report_fd: int) -> int:
+    """The main function of a throw-away process."""
+    answer: tuple[str, Any]
+    try:
+        function, arguments = cloudpickle.loads(payload)
+        answer = ("result", function(*arguments))
+    except UsageError as error:
+        answer = ("refused", error.problems)
+    except BaseException:
+        answer = ("raised", traceback.format_exc()[-REPORT_BYTES // 2 :])
+    os.write(report_fd, cloudpickle.dumps(answer))
+    return 0

@@ -1,0 +1,227 @@
+"""Local backend: each role a process of its own, forked by the run's fork server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from spreeze.errors import UsageError
+from spreeze.roles.context import Job
+from spreeze.run.processes import forkserver
+from spreeze.run.processes.servers import PRELOAD, Server, servers_of_a_run
+from spreeze.wires.arena import Arena
+
+CALL_LIMIT_S = 120.0
+
+
+class CallFailed(RuntimeError):
+    """A function in another process raised; the message is its traceback."""
+
+
+@dataclass
+class Child:
+    """A process of this run, as the supervisor sees it."""
+
+    name: str
+    pid: int
+    report_fd: int
+    exit_code: int | None = None
+    """None while it runs; negative for the signal that ended it."""
+    report: bytes = b""
+    """What it said at its end: its result, or its traceback."""
+
+    @property
+    def how_it_ended(self) -> str:
+        """For a person: the signal, or the exit code."""
+        code = self.exit_code or 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+class Processes:
+    """Starts and watches the processes of one run."""
+
+    def __init__(self, with_torch: bool = False) -> None:
+        """Start the fork server, and `with_torch` another one for what needs it, too.
+
+        Torch takes longer to import than all else before the first update; here it does so while the
+        run is planned, and a learner that was killed is back at once. The others stay small without.
+        """
+        self._servers = servers_of_a_run() if with_torch else [Server(PRELOAD)]
+        self._running: dict[int, Child] = {}
+        self.failure: str | None = None
+        """Why no process can run any more: a fork server has ended, and its children with it."""
+
+    def ready(self, with_torch: bool) -> bool:
+        """Whether a process can be started at once."""
+        return self._servers[-1 if with_torch else 0].ready
+
+    def start(
+        self,
+        name: str,
+        function: str,
+        payload: bytes,
+        output: int,
+        fds: tuple[int, ...] = (),
+        with_torch: bool = False,
+    ) -> Child:
+        """Run `module:function(payload, report_fd, *fds)` in a child whose output goes to `output`."""
+        server = self._servers[-1 if with_torch else 0]
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        request = {"function": function, "payload": payload, "sys_path": sys.path}
+        try:
+            forkserver.send(server.socket, request, (writing, *fds, output))
+        finally:
+            os.close(writing)
+        while (message := self._receive(server)) is not None:
+            kind, pid, code = message
+            if kind == "started":
+                child = Child(name, pid, reading)
+                self._running[pid] = child
+                return child
+            if kind == "exited":
+                self._exited(pid, code)
+        os.close(reading)
+        raise RuntimeError(self.failure)
+
+    def poll(self, timeout_s: float = 0.0) -> list[Child]:
+        """Children that have ended since the last look; waits at most `timeout_s` for one."""
+        ended: list[Child] = []
+        by_socket = {server.socket: server for server in self._servers}
+        while self._running and (ready := select.select(list(by_socket), [], [], timeout_s)[0]):
+            for line in ready:
+                if (message := self._receive(by_socket[line])) is None:
+                    return [
+                        *ended,
+                        *(self._exited(pid, -signal.SIGKILL) for pid in list(self._running)),
+                    ]
+                kind, pid, code = message
+                if kind == "exited":
+                    ended.append(self._exited(pid, code))
+            timeout_s = 0.0
+        return ended
+
+    def wait(self, children: list[Child], timeout_s: float) -> None:
+        """Wait until these children have ended, at most so long."""
+        deadline = time.monotonic() + timeout_s
+        while (
+            any(c.exit_code is None for c in children) and (left := deadline - time.monotonic()) > 0
+        ):
+            self.poll(min(left, 0.1))
+
+    def close(self) -> None:
+        """End the server and whatever still runs."""
+        for child in self._running.values():
+            child.kill()
+            os.close(child.report_fd)
+        self._running.clear()
+        for server in self._servers:
+            server.close()
+
+    def _receive(self, server: Server) -> tuple[str, int, int] | None:
+        message = forkserver.receive(server.socket)
+        if message is None:
+            self.failure = f"a fork server of the run has ended with {server.process.wait()}"
+            return None
+        kind, pid, code = message[0]
+        server.ready = True
+        return kind, pid, code
+
+    def _exited(self, pid: int, code: int) -> Child:
+        child = self._running.pop(pid)
+        child.exit_code = code
+        with open(child.report_fd, "rb") as pipe:
+            child.report = pipe.read() or b""
+        return child
+
+
+def start_role(processes: Processes, job: Job, arena: Arena, log: Path) -> Child:
+    """Run one role in a child process, with its output in `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    payload = cloudpickle.dumps((job, arena.blocks))
+    with log.open("ab") as output:
+        return processes.start(
+            *(
+                job.name,
+                "spreeze.run.processes.entry:role_main",
+                payload,
+                output.fileno(),
+                (arena.fd,),
+            ),
+            with_torch=needs_torch(job),
+        )
+
+
+def needs_torch(job: Job | Companion) -> bool:
+    """Whether it is a child of the fork server with torch."""
+    return isinstance(job, Job) and job.role == "learner"
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A process beside the run that knows its directory only: the live page, a tracker."""
+
+    name: str
+    function: str
+    """`module:function(payload, report_fd, *fds)`."""
+    payload: bytes
+    fds: tuple[int, ...]
+
+
+def start_companion(processes: Processes, companion: Companion, log: Path) -> Child:
+    """Start a companion, with its output in `log`."""
+    with log.open("ab") as output:
+        return processes.start(
+            companion.name, companion.function, companion.payload, output.fileno(), companion.fds
+        )
+
+
+def call(
+    processes: Processes,
+    function: Callable[..., Any],
+    *arguments: Any,
+    with_torch: bool = False,
+) -> Any:
+    """Call a function in a throw-away process and return its result.
+
+    UsageError is raised as it is. Of any other exception only the traceback comes back, in a
+    CallFailed: the exception itself may not survive the journey.
+    """
+    output = os.memfd_create("output")
+    try:
+        payload = cloudpickle.dumps((function, arguments))
+        function_name = "spreeze.run.processes.entry:call_main"
+        child = processes.start("probe", function_name, payload, output, with_torch=with_torch)
+        processes.wait([child], CALL_LIMIT_S)
+        os.lseek(output, 0, os.SEEK_SET)
+        with open(output, "rb", closefd=False) as file:
+            printed = file.read().decode(errors="replace")
+    finally:
+        os.close(output)
+    if child.exit_code is None:
+        child.kill()
+        raise CallFailed(f"{printed}\nIt did not come back within {CALL_LIMIT_S:.0f} s.")
+    if not child.report:
+        raise CallFailed(f"{printed}\nIts process ended with exit code {child.exit_code}.")
+    kind, value = cloudpickle.loads(child.report)
+    if kind == "refused":
+        raise UsageError(value)
+    if kind == "raised":
+        raise CallFailed(value)
+    return value

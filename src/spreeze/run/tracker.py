@@ -1,0 +1,67 @@
+"""Tracking: the metrics of a run sent on to Weights & Biases or trackio, by a process that reads its directory."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import select
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import setproctitle
+
+from spreeze.machine.affinity import stay_aside
+from spreeze.store.metrics import Follower
+from spreeze.store.rundir import RunDir
+
+LOOK_EVERY_S = 2.0
+PROJECT = "spreeze"
+
+
+def companion_main(payload: bytes, _report_fd: int, ending_fd: int) -> int:
+    """Send what is new until the supervisor closes its end of the pipe, then the rest."""
+    run_path, kind, learner_cores = cloudpickle.loads(payload)
+    stay_aside(learner_cores)
+    setproctitle.setproctitle(f"spreeze tracker {run_path.name}")
+    tracker = Tracker(run_path, kind)
+    while not select.select([ending_fd], [], [], LOOK_EVERY_S)[0]:
+        tracker.send_new()
+    tracker.close()
+    return 0
+
+
+class Tracker:
+    """One run at a tracking service. Both services have the same three words: init, log, finish."""
+
+    def __init__(self, run_path: Path, kind: str) -> None:
+        """Begin a run there; offline modes are the service's own, such as WANDB_MODE=offline."""
+        self._service: Any = importlib.import_module(kind)
+        self._follower = Follower(run_path / "metrics")
+        config = RunDir(run_path).read("config").get("config", {})
+        place = {"dir": str(run_path)} if kind == "wandb" else {}
+        project = os.environ.get("WANDB_PROJECT" if kind == "wandb" else "TRACKIO_PROJECT", PROJECT)
+        self._service.init(project=project, name=run_path.name, config=config, **place)
+        if kind == "wandb":
+            for name in ("rollout", "eval", "train", "perf", "async", "replay"):
+                self._service.define_metric(f"{name}/*", step_metric="env_steps")
+
+    def send_new(self) -> None:
+        """Send the records since the last time."""
+        for role, record in self._follower.new():
+            suffix = "" if role.endswith("-0") else f"/{role}"
+            axes = {name: record.get(name) for name in ("time_s", "env_steps", "updates")}
+            values = {
+                name + suffix: value
+                for name, value in record.items()
+                if "/" in name and isinstance(value, int | float)
+            }
+            if values:
+                self._service.log(axes | values)
+
+    def close(self) -> None:
+        """Send the rest and end the run there."""
+        with contextlib.suppress(OSError):
+            self.send_new()
+        self._service.finish()

@@ -1,0 +1,144 @@
+"""Learning curves: evaluations of runs and of other frameworks, and their middle over seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.errors import UsageError
+from spreeze.store.rundir import RunDir
+
+Numbers = NDArray[np.float64]
+AXES = ("time", "steps", "updates")
+"""Columns of a curve; the fourth is the mean return of the evaluation."""
+RESAMPLES = 2000
+
+
+@dataclass
+class Group:
+    """The seeds of one setting: a curve each, and what is known without one."""
+
+    label: str
+    curves: list[Numbers] = field(default_factory=list)
+    """Each of rows (time_s, env_steps, updates, return), in order."""
+    seconds: list[float | None] = field(default_factory=list)
+    """Of frameworks that tell only this: time to the target, None where it was not reached."""
+    target: float | None = None
+
+
+def read_curve(run: RunDir) -> Numbers:
+    """The evaluations of a run, which may still be going on."""
+    rows = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in (run.metrics / "evaluator-0.jsonl").read_text().splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                record = json.loads(line)
+                names = ("time_s", "env_steps", "updates", "eval/mean_reward")
+                rows.append([float(record[name]) for name in names])
+    return np.array(rows, np.float64).reshape(-1, 4)
+
+
+def group_runs(runs: Sequence[RunDir]) -> list[Group]:
+    """Runs by task and algorithm: what differs in nothing but its seed belongs together."""
+    groups: dict[str, Group] = {}
+    for run in runs:
+        config = run.read("config").get("config", {})
+        label = f"{config.get('env', '?')} {config.get('algo', '?')}"
+        curve = read_curve(run)
+        if not len(curve):
+            raise UsageError([f"run {run.path} has no evaluation yet: there is nothing to draw."])
+        groups.setdefault(label, Group(label)).curves.append(curve)
+    return list(groups.values())
+
+
+def read_comparison(file: Path) -> list[Group]:
+    """Results of other frameworks: the JSON of a time-to-score bench, with curves or without.
+
+    `wall_s` maps each framework to its seconds to `target` by seed, null where it was not reached;
+    `curves`, if it is there, maps it to a list of rows [time_s, env_steps, updates, return] by seed.
+    """
+    try:
+        data = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise UsageError([f"--compare {file}: there is no such file."]) from None
+    except (ValueError, OSError) as error:
+        raise UsageError([f"--compare {file}: cannot be read as JSON ({error})."]) from None
+    groups = []
+    try:
+        curves, target = data.get("curves", {}), float(data["target"])
+        for name, seconds in data["wall_s"].items():
+            group = Group(f"{data['env']} {name}", target=target)
+            group.seconds = [None if s is None else float(s) for s in seconds]
+            tables = [np.array(c, np.float64).reshape(-1, 4) for c in curves.get(name, [])]
+            group.curves = [table for table in tables if len(table)]
+            groups.append(group)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            [
+                f"--compare {file}: not a time-to-score result ({type(error).__name__}: {error}). It needs env, "
+                "target and wall_s {framework: [seconds or null by seed]}, and may have curves "
+                "{framework: [[[time_s, env_steps, updates, return], ...] by seed]}."
+            ]
+        ) from None
+    return groups
+
+
+def iqm(values: Numbers) -> Numbers:
+    """Interquartile mean over the last axis but one: a quarter of the values is cut at either end."""
+    num = values.shape[-2]
+    cut = int(0.25 * num)
+    middle: Numbers = np.sort(values, axis=-2)[..., cut : num - cut, :].mean(axis=-2)
+    return middle
+
+
+def interval(values: Numbers, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """95 % of the interquartile means that other seeds of this kind would have, by bootstrap."""
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.percentile(iqm(values[draws]), [2.5, 97.5], axis=0)
+    return low, high
+
+
+def on_grid(curves: Sequence[Numbers], axis: str, points: int = 200) -> tuple[Numbers, Numbers]:
+    """Curves at common positions, which all of them have reached: the value is the last one known there."""
+    column = AXES.index(axis)
+    ordered = [curve[np.argsort(curve[:, column], kind="stable")] for curve in curves]
+    first = max(curve[0, column] for curve in ordered)
+    end = min(curve[-1, column] for curve in ordered)
+    grid = np.linspace(first, max(end, first), points)
+    rows = [
+        curve[np.searchsorted(curve[:, column], grid, "right") - 1, 3].astype(np.float64)
+        for curve in ordered
+    ]
+    return grid, np.stack(rows)
+
+
+def time_to_target(group: Group) -> tuple[float, float, float] | None:
+    """Interquartile mean of the seconds and its interval; None if a seed did not get there."""
+    seconds = [math.inf if s is None else s for s in group.seconds]
+    if not seconds or not all(map(math.isfinite, seconds)):
+        return None
+    values = np.array(seconds)[:, None]
+    low, high = interval(values)
+    return float(iqm(values)[0]), float(low[0]), float(high[0])
+
+
+def facts(group: Group, axis: str) -> dict[str, Any]:
+    """What is drawn of a group, as numbers."""
+    out: dict[str, Any] = {"label": group.label, "seeds": len(group.curves) or len(group.seconds)}
+    if group.curves:
+        grid, values = on_grid(group.curves, axis)
+        low, high = interval(values)
+        out |= {"x": grid.tolist(), "iqm": iqm(values).tolist()}
+        out |= {"low": low.tolist(), "high": high.tolist()}
+    if group.seconds:
+        out["seconds"], out["time_to_target"] = group.seconds, time_to_target(group)
+    return out

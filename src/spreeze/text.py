@@ -1,0 +1,23 @@
+"""Text for people: numbers, durations."""
+
+from __future__ import annotations
+
+
+def short(value: float | None) -> str:
+    """A number for a person: 950, 12.3k, 4.5M; a dash where there is none."""
+    if value is None:
+        return "-"
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            scale = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
+            return f"{value / scale:.1f}{unit}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as 42 s, 3:05 or 1:02:03."""
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes == 0:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

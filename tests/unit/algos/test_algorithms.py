@@ -1,0 +1,475 @@
+"""What holds for every algorithm of the registry: the contract that `updates` and the roles rely on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cases
+from spreeze.algos import ALGORITHMS, find_algorithm
+from spreeze.algos.base import Algorithm
+from spreeze.errors import UsageError
+from spreeze.learning.replay import Replay, draw_by_priority
+from spreeze.learning.statistics import fresh_statistics, observe, policy_statistics, scaled
+from spreeze.learning.update import State, init_state, policy_vector, update
+from spreeze.learning.updater import Updater
+from spreeze.networks import Shapes, atoms, mlp, project
+from spreeze.policy import Policy
+from spreeze.rows import Batch
+
+CPU = torch.device("cpu")
+every = pytest.mark.parametrize(("name", "kind"), cases.CASES)
+RATES = (torch.tensor(1e-3), torch.tensor(0.01))
+
+
+def noise_for(algorithm: Algorithm, rows: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    size = algorithm.config.rows().segment * algorithm.spec.action_size
+    return torch.randn(2, rows, size, generator=generator)
+
+
+def once(algorithm: Algorithm, state: State, batch: Batch) -> tuple[State, dict[str, Any]]:
+    with torch.no_grad():
+        return update(algorithm, state, batch, noise_for(algorithm, len(batch.obs)), *RATES)
+
+
+@every
+def test_losses_are_finite_and_train_only_their_own_network(name: str, kind: str) -> None:
+    algorithm = cases.built(name, kind)
+    state = init_state(algorithm, 0, CPU)
+    batch, noise = cases.random_batch(algorithm, 16), noise_for(algorithm, 16)[0]
+    actor, critic = state.get("actor", state["critic"]), state["critic"]
+    leaves = [x.clone().requires_grad_() for x in (critic, state["target"], actor)]
+    loss, metrics = algorithm.critic_loss(*leaves, batch, noise)
+    grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(value) for value in metrics.values())
+    assert grads[0] is not None
+    assert grads[0].any()
+    for grad in grads[1:]:
+        assert grad is None or not grad.any(), "the critic's loss moves neither target nor actor"
+    if algorithm.actor_loss is None:
+        return
+    leaves = [x.clone().requires_grad_() for x in (actor, critic)]
+    loss, metrics = algorithm.actor_loss(*leaves, batch, noise)
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(value) for value in metrics.values())
+    grad = torch.autograd.grad(loss, leaves, allow_unused=True)[0]
+    assert grad.any()
+
+
+@every
+def test_an_actors_step_leaves_the_critic_and_the_reverse(name: str, kind: str) -> None:
+    """`update` takes the gradient of each loss by its own network alone; here it is seen to."""
+    algorithm = cases.built(name, kind)
+    state = init_state(algorithm, 0, CPU)
+    batch = cases.random_batch(algorithm, 16)
+    after, _ = once(algorithm, state, batch)
+    assert not torch.equal(after["critic"], state["critic"])
+    if algorithm.actor_loss is None:
+        return
+    assert not torch.equal(after["actor"], state["actor"])
+
+    def nothing(param: torch.Tensor, *_: Any) -> tuple[torch.Tensor, dict[str, Any]]:
+        return 0 * param.sum(), {}
+
+    still_actor = dataclasses.replace(algorithm, actor_loss=nothing)
+    still_critic = dataclasses.replace(algorithm, critic_loss=nothing)
+    assert torch.equal(once(still_actor, state, batch)[0]["actor"], state["actor"])
+    assert torch.equal(once(still_actor, state, batch)[0]["critic"], after["critic"])
+    assert torch.equal(once(still_critic, state, batch)[0]["critic"], state["critic"])
+
+
+@every
+def test_an_update_is_pure_and_repeats(name: str, kind: str) -> None:
+    algorithm = cases.built(name, kind)
+    state = init_state(algorithm, 0, CPU)
+    before = {key: tensor.clone() for key, tensor in state.items()}
+    batch = cases.random_batch(algorithm, 16)
+    (first, _), (second, _) = once(algorithm, state, batch), once(algorithm, state, batch)
+    assert list(first) == list(state), "names and their order stay"
+    assert all(torch.equal(state[key], before[key]) for key in state)
+    assert all(torch.equal(first[key], second[key]) for key in state)
+    assert all(first[key].shape == state[key].shape for key in state)
+    again = init_state(algorithm, 0, CPU)
+    assert all(torch.equal(again[key], state[key]) for key in state), (
+        "a seed means the same networks"
+    )
+
+
+@every
+def test_many_updates_stay_finite(name: str, kind: str) -> None:
+    algorithm = cases.built(name, kind)
+    state = init_state(algorithm, 0, CPU)
+    for i in range(30):
+        state, metrics = once(algorithm, state, cases.random_batch(algorithm, 16, seed=i))
+    assert all(torch.isfinite(tensor).all() for tensor in state.values())
+    assert all(torch.isfinite(value) for value in metrics.values())
+    assert float(state["updates"]) == 30 * algorithm.config.critic_updates()
+
+
+@every
+def test_any_number_may_stand_where_an_action_does(name: str, kind: str) -> None:
+    """The compiler tries kernels out on random numbers; an index that is none would end CUDA."""
+    algorithm = cases.built(name, kind)
+    batch = cases.random_batch(algorithm, 16)
+    wild = batch._replace(action=7 * torch.randn(batch.action.shape))
+    state, _ = once(algorithm, init_state(algorithm, 0, CPU), wild)
+    assert all(torch.isfinite(tensor).all() for tensor in state.values())
+
+
+@every
+def test_only_a_true_end_hides_what_comes_after(name: str, kind: str) -> None:
+    """Discount 0: the next observation must not matter. Discount above 0, as after a truncation: it must."""
+    algorithm = cases.built(name, kind, **({"segment": 2} if name == "ppo" else {}))
+    state = init_state(algorithm, 0, CPU)
+    batch, noise = cases.random_batch(algorithm, 16), noise_for(algorithm, 16)[0]
+    other = batch._replace(next_obs=batch.next_obs + 5)
+
+    def loss(given: Batch, discount: float) -> float:
+        given = given._replace(discount=torch.full_like(given.discount, discount))
+        if len(given.ended):
+            given = given._replace(ended=torch.ones_like(given.ended))
+        actor = state.get("actor", state["critic"])
+        with torch.no_grad():
+            return float(
+                algorithm.critic_loss(state["critic"], state["target"], actor, given, noise)[0]
+            )
+
+    assert loss(batch, 0.0) == pytest.approx(loss(other, 0.0), rel=1e-5)
+    assert loss(batch, 0.9) != pytest.approx(loss(other, 0.9), rel=1e-5)
+
+
+def torch_action(algorithm: Algorithm, state: State, obs: torch.Tensor) -> torch.Tensor:
+    """What the torch network does without noise, on observations as they are."""
+    form = algorithm.config.policy_form(algorithm.spec)
+    sizes = form.sizes(algorithm.spec)
+    items = [(k, v) for k, v in form.shapes(algorithm.spec).items() if k[0] in "wb"]
+    shapes = Shapes(tuple(items))
+    if form.normalised:
+        empty = torch.zeros(len(obs))
+        batch = Batch(obs, empty, empty, empty, obs, empty, empty, empty, empty)
+        obs = scaled(state["stats"], batch, True, False).obs
+    source = state["critic" if algorithm.actor_loss is None else "actor"]
+    head = mlp(shapes, source[: shapes.size], "float32", obs, layer_norm=form.layer_norm)
+    assert head.shape[1] == sizes[-1]
+    return {
+        "tanh_gaussian": lambda: torch.tanh(head.chunk(2, -1)[0]),
+        "tanh": lambda: torch.tanh(head),
+        "gaussian": lambda: head,
+        "categorical": lambda: head.argmax(-1, keepdim=True).float(),
+        "values": lambda: head[:, 1:].argmax(-1, keepdim=True).float(),
+    }[form.head]()
+
+
+def trained(name: str, kind: str, **knobs: Any) -> tuple[Algorithm, State, Policy]:
+    """Some updates, and the numpy policy that samplers get then."""
+    algorithm = cases.built(name, kind, **knobs)
+    state = init_state(algorithm, 0, CPU)
+    for i in range(3):
+        state, _ = once(algorithm, state, cases.random_batch(algorithm, 16, seed=i))
+    policy = Policy(algorithm.spec, algorithm.config.policy_form(algorithm.spec))
+    policy.vector[:] = policy_vector(algorithm, state).numpy()
+    return algorithm, state, policy
+
+
+@every
+@pytest.mark.parametrize("normalise", [False, True])
+def test_the_numpy_policy_is_the_torch_network(name: str, kind: str, normalise: bool) -> None:
+    algorithm, state, policy = trained(name, kind, normalise_obs=normalise, layer_norm=True)
+    obs = np.random.default_rng(5).normal(2, 3, (50, 4)).astype(np.float32)
+    expected = torch_action(algorithm, state, torch.from_numpy(obs)).numpy()
+    np.testing.assert_allclose(policy.act(obs, explore=False), expected, atol=2e-5)
+
+
+@every
+def test_actions_are_in_bounds_with_and_without_noise(name: str, kind: str) -> None:
+    algorithm, _, policy = trained(name, kind)
+    policy.seed(0)
+    scales = algorithm.config.exploration(200)
+    obs = np.random.default_rng(0).normal(0, 10, (200, 4)).astype(np.float32)
+    still, _ = policy.predict(obs, deterministic=True)
+    if scales is not None:
+        policy.spread(3 * scales)
+    actions = [policy.scale(policy.act(obs, explore=True)) for _ in range(3)]
+    for action in (still, *actions, policy.scale(policy.act_randomly(200))):
+        if kind == "Discrete":
+            assert set(np.unique(action)) <= {0, 1, 2}
+        else:
+            assert action.shape == (200, 2)
+            assert np.abs(action).max() <= 1
+    assert not np.array_equal(actions[0], actions[1]), "exploration is random"
+
+
+@every
+def test_what_a_policy_says_of_its_actions_is_how_likely_they_are(name: str, kind: str) -> None:
+    """The stored log-probability is what the loss computes for the same weights."""
+    algorithm, state, policy = trained(name, kind, normalise_obs=False)
+    if not policy.records:
+        assert algorithm.config.rows().segment == 1, "segments need it"
+        return
+    obs = np.random.default_rng(0).normal(size=(16 * 16, 4)).astype(np.float32)
+    action = policy.act(obs, explore=True)
+    batch = cases.random_batch(algorithm, 16)._replace(
+        obs=torch.from_numpy(obs).view(16, 16, 4),
+        action=torch.from_numpy(action.copy()).view(16, 16, -1),
+        log_prob=torch.from_numpy(policy.log_prob.astype(np.float32)).view(16, 16),
+    )
+    assert algorithm.actor_loss is not None
+    _, metrics = algorithm.actor_loss(state["actor"], state["critic"], batch, torch.zeros(0))
+    assert metrics["clip_fraction"] == 0, "today's policy: every ratio is one"
+
+
+@every
+def test_exploration_is_shared_out_over_all_environments(name: str, kind: str) -> None:
+    scales = cases.built(name, kind).config.exploration(64)
+    if scales is not None:
+        assert len(scales) == 64
+        assert scales.min() >= 0
+        assert scales.max() / max(scales.min(), 1e-9) > 2, "some much, some little"
+        (alone,) = cases.built(name, kind).config.exploration(1)
+        assert scales.min() < alone < scales.max(), "neither the least nor the most"
+
+
+def test_an_algorithm_takes_the_actions_it_says() -> None:
+    for name, entry in ALGORITHMS.items():
+        assert entry.takes(cases.BOX) == ("Box" in entry.actions), name
+        assert entry.takes(cases.DISCRETE) == ("Discrete" in entry.actions), name
+    with pytest.raises(UsageError, match=r"Did you mean td3\?"):
+        find_algorithm("TD33")
+    with pytest.raises(UsageError, match="there is no such file"):
+        find_algorithm("nowhere.py:ENTRY")
+
+
+class TestCategorical:
+    """Probabilities of returns, shared out to atoms."""
+
+    support = atoms(11, 5.0, torch.zeros(1))
+
+    def test_mass_and_mean_stay_what_they_were(self) -> None:
+        probs = torch.rand(7, 11).softmax(-1)
+        values = torch.rand(7, 11) * 9.8 - 4.9
+        out = project(probs, values, self.support)
+        torch.testing.assert_close(out.sum(1), torch.ones(7))
+        torch.testing.assert_close((out * self.support).sum(1), (probs * values).sum(1))
+
+    def test_values_on_atoms_and_beyond_the_ends_lose_nothing(self) -> None:
+        values = torch.tensor([[-9.0, -5.0, 0.0, 5.0, 7.0]])
+        out = project(torch.full((1, 5), 0.2), values, self.support)
+        expected = torch.zeros(1, 11)
+        expected[0, [0, 5, 10]] = torch.tensor([0.4, 0.2, 0.4])
+        torch.testing.assert_close(out, expected)
+
+    def test_what_is_not_a_number_is_no_place_outside_the_atoms(self) -> None:
+        """A GPU does not come back from an index out of bounds."""
+        values = torch.full((1, 5), float("nan"))
+        assert project(torch.full((1, 5), 0.2), values, self.support).shape == (1, 11)
+
+
+class TestScaling:
+    """Running statistics of observations and returns."""
+
+    def batch(self, obs: torch.Tensor, past: torch.Tensor) -> Batch:
+        none = torch.zeros(len(obs))
+        return Batch(obs, none, none + 1, none, obs, none, none, past, none + 1)
+
+    def test_many_batches_give_the_statistics_of_all_rows(self) -> None:
+        rows = torch.randn(640, 3, generator=torch.Generator().manual_seed(0)) * 4 + 2
+        stats = fresh_statistics(3)
+        for part in rows.chunk(10):
+            stats = observe(stats, self.batch(part, part[:, 0]), 1e8)
+        mean, scale = policy_statistics(stats).chunk(2)
+        torch.testing.assert_close(mean, rows.mean(0), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(1 / scale, rows.std(0, correction=0), rtol=1e-4, atol=1e-4)
+        after = scaled(stats, self.batch(rows, rows[:, 0]), True, True)
+        torch.testing.assert_close(after.obs.mean(0), torch.zeros(3), rtol=0, atol=1e-4)
+        spread = max(float(rows[:, 0].std(correction=0)), float(rows[:, 0].abs().max()) / 5)
+        torch.testing.assert_close(after.reward, torch.full((640,), 1 / spread))
+
+    def test_what_comes_from_a_replay_is_remembered_for_long(self) -> None:
+        """A thousand batches come within a quarter of a second on a GPU: no network could follow."""
+        memory = cases.built("fastsac", "Box").config.statistics_rows
+        batch = self.batch(torch.ones(1024, 1), torch.full((1024,), 7.0))
+        stats = fresh_statistics(1)
+        stats[0] = 10_000 * 1024
+        for _ in range(1000):
+            stats = observe(stats, batch, memory)
+        mean, scale = policy_statistics(stats)
+        assert float(mean) == pytest.approx(1 / 11, rel=0.01)
+        assert float(scale) == pytest.approx(1, rel=0.1)
+        assert float(scaled(stats, batch, True, True).reward[0]) == pytest.approx(1 / 2.24, rel=0.1)
+
+    def test_what_fades_is_forgotten(self) -> None:
+        batch = self.batch(torch.ones(1000, 1), torch.zeros(1000))
+        stats = fresh_statistics(1)
+        stats[0] = 1e9
+        for _ in range(50):
+            stats = observe(stats, batch, 10_000)
+        assert float(policy_statistics(stats)[0]) > 0.98
+
+    def test_of_a_large_batch_all_parts_are_looked_at(self) -> None:
+        """Of segments, too: the steps of one are alike."""
+        segments = torch.arange(400.0)[:, None, None].expand(400, 16, 1)
+        stats = observe(fresh_statistics(1), self.batch(segments, segments[..., 0]), 1e8)
+        mean, scale = policy_statistics(stats)
+        assert float(mean) == pytest.approx(199.5, rel=0.01)
+        assert float(1 / scale) == pytest.approx(400 / 12**0.5, rel=0.01)
+        steps = torch.arange(16.0)[None, :, None].expand(1024, 16, 1)
+        stats = observe(fresh_statistics(1), self.batch(steps, steps[..., 0]), 1e8)
+        assert float(policy_statistics(stats)[0]) == pytest.approx(7.5, rel=0.01)
+
+    @pytest.mark.parametrize("huge", [3.4e38, -1e20])
+    def test_one_huge_number_does_not_end_them(self, huge: float) -> None:
+        stats, usual = fresh_statistics(1), torch.randn(512, 1)
+        once = usual.clone()
+        once[0] = huge
+        for obs in (once, usual, usual):
+            stats = observe(stats, self.batch(obs, obs[:, 0]), 1e8)
+        batch = scaled(stats, self.batch(once, usual[:, 0]), obs=True, reward=True)
+        assert all(x.isfinite().all() for x in (stats, batch.obs, batch.reward))
+
+    def test_what_never_changes_does_no_harm(self) -> None:
+        flat = torch.ones(32, 2)
+        stats = observe(fresh_statistics(2), self.batch(flat, torch.zeros(32)), 1e8)
+        after = scaled(stats, self.batch(flat + 5, torch.zeros(32)), True, True)
+        assert torch.isfinite(after.obs).all()
+        assert after.obs.abs().max() <= 10
+        assert torch.isfinite(after.reward).all()
+
+
+def test_v_trace_is_what_its_definition_says() -> None:
+    """Against loops: delta, traces and ends of episodes, step by step."""
+    algorithm = cases.built("ppo", "Discrete", segment=5)
+    state = init_state(algorithm, 0, CPU)
+    batch = cases.random_batch(algorithm, 6)
+    with torch.no_grad():
+        loss, metrics = algorithm.critic_loss(
+            state["critic"], state["target"], state["actor"], batch, torch.zeros(0)
+        )
+    v_shapes, p_shapes = algorithm.critic_shapes, algorithm.actor_shapes
+
+    def value(obs: torch.Tensor) -> torch.Tensor:
+        return mlp(v_shapes, state["critic"], "float32", obs).squeeze(-1)
+
+    goals = torch.zeros(6, 5)
+    for b in range(6):
+        v, next_v = value(batch.obs[b]), value(batch.next_obs[b])
+        logits = mlp(p_shapes, state["actor"], "float32", batch.obs[b]).log_softmax(-1)
+        now = logits[torch.arange(5), batch.action[b, :, 0].long()]
+        rho = (now - batch.log_prob[b]).exp().clamp(max=1)
+        onward = 0.0
+        for t in reversed(range(5)):
+            delta = rho[t] * (batch.reward[b, t] + batch.discount[b, t] * next_v[t] - v[t])
+            trace = batch.discount[b, t] * 0.95 * rho[t] * (1 - batch.ended[b, t])
+            onward = delta + trace * onward
+            goals[b, t] = v[t] + onward
+    assert metrics["value_mean"] == pytest.approx(float(goals.mean()), abs=1e-5)
+    expected = 0.5 * (value(batch.obs.flatten(0, 1)).view(6, 5) - goals).square().mean()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_quantiles_are_those_of_the_return() -> None:
+    """Rewards of +-20 and then the end: half of the quantiles must go to each, but for Huber's smoothing."""
+    algorithm = cases.built("tqc", "Box", num_critics=1, drop_per_critic=0, num_quantiles=10)
+    state = init_state(algorithm, 0, CPU)
+    rates = (torch.tensor(5e-2), torch.tensor(0.05))
+    batch = cases.random_batch(algorithm, 64)
+    batch = batch._replace(
+        obs=torch.zeros_like(batch.obs),
+        action=torch.zeros_like(batch.action),
+        reward=(torch.arange(64) % 2) * 40.0 - 20,
+        discount=torch.zeros(64),
+    )
+    for _ in range(400):
+        with torch.no_grad():
+            state, _ = update(algorithm, state, batch, noise_for(algorithm, 64), *rates)
+    obs, action = torch.zeros(1, 4), torch.zeros(1, 2)
+    found = mlp(algorithm.critic_shapes, state["critic"], "float32", obs, action).flatten()
+    torch.testing.assert_close(found[:4], -20 * torch.ones(4), rtol=0, atol=2)
+    torch.testing.assert_close(found[6:], 20 * torch.ones(4), rtol=0, atol=2)
+
+
+def test_gradients_are_cut_to_the_length_asked_for() -> None:
+    state = init_state(cases.built("sac", "Box"), 0, CPU)
+    lengths = []
+    for limit in (None, 1e-3):
+        algorithm = cases.built("sac", "Box", max_grad_norm=limit)
+        after, _ = once(algorithm, state, cases.random_batch(algorithm, 16))
+        lengths.append(float(after["critic_m"].norm()))  # a tenth of the first gradient
+    assert lengths[0] > 1e-2
+    assert lengths[1] == pytest.approx(1e-4, rel=1e-2)
+
+
+def test_reward_scale_multiplies_rewards() -> None:
+    algorithm = cases.built("sac", "Box", reward_scale=3.0)
+    plain = cases.built("sac", "Box")
+    state, batch = init_state(plain, 0, CPU), cases.random_batch(plain, 16)
+    scaled_by_hand = batch._replace(reward=3 * batch.reward)
+    assert torch.equal(
+        once(algorithm, state, batch)[0]["critic"], once(plain, state, scaled_by_hand)[0]["critic"]
+    )
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_rows_are_as_the_knobs_have_them(name: str) -> None:
+    """Samplers make them by these facts alone."""
+    rows = ALGORITHMS[name].config(gamma=0.9, termination_cost=7.0, normalise_reward=True).rows()
+    assert (rows.gamma, rows.termination_cost, rows.past_return) == (0.9, 7.0, True)
+    assert max(rows.segment, rows.n_step) > 1 or name not in ("ppo", "dqn")
+
+
+class TestPriorities:
+    """Rows drawn by the size of their errors."""
+
+    def replay(self, num: int = 8) -> Replay:
+        return Replay(cases.layout_of(cases.built("sac", "Box")), num, CPU, prioritised=True)
+
+    def rows(self, num: int) -> Any:
+        return cases.random_rows(cases.built("sac", "Box"), num)
+
+    def test_rows_are_drawn_as_often_as_their_priority_says(self) -> None:
+        replay = self.replay()
+        replay.insert(self.rows(8))
+        assert replay.priorities is not None
+        replay.priorities[:] = torch.tensor([1.0, 0, 0, 2.0, 0, 0, 0, 5.0])
+        uniform = (torch.arange(800) + 0.5) / 800
+        index, weight = draw_by_priority(replay.priorities, replay.window, uniform, 1.0)
+        assert torch.bincount(index, minlength=8).tolist() == [100, 0, 0, 200, 0, 0, 0, 500]
+        # Fully corrected, each row counts in all what it would count if all were drawn alike.
+        totals = torch.zeros(8).index_add(0, index, weight)
+        torch.testing.assert_close(totals[[3, 7]], totals[[0, 0]], rtol=1e-4, atol=1e-4)
+
+    def test_new_rows_are_likely_and_those_that_left_are_not_drawn(self) -> None:
+        replay = self.replay(4)
+        replay.insert(self.rows(3))
+        assert replay.priorities is not None
+        replay.priorities[1] = 9.0
+        replay.insert(self.rows(1))
+        assert replay.priorities.tolist() == [1, 9, 1, 9]
+        replay.insert(self.rows(2))
+        assert replay.priorities.tolist() == [9, 9, 1, 9], "the oldest two were written over"
+
+    @pytest.mark.parametrize("name", [n for n, e in ALGORITHMS.items() if n != "ppo"])
+    def test_updates_raise_the_priority_of_what_surprises(self, name: str) -> None:
+        (kind,) = ALGORITHMS[name].actions
+        # Without scaling: one reward must stay as odd as it is.
+        knobs = {"normalise_reward": False, "normalise_obs": False, "n_step": 1}
+        algorithm = cases.built(name, kind, priority=0.6, **knobs)
+        replay = Replay(cases.layout_of(algorithm), 64, CPU, prioritised=True)
+        rows = cases.random_rows(algorithm, 64)
+        rows["discount"], rows["reward"] = 0, 0
+        rows["reward"][17] = 4.9
+        replay.insert(rows)
+        state = init_state(algorithm, 0, CPU)
+        updater = Updater(algorithm, replay, state, 64, (1e-2, 0.01))
+        torch.manual_seed(0)
+        for _ in range(60):
+            updater.run()
+        assert replay.priorities is not None
+        assert int(replay.priorities.argmax()) == 17
+        assert all(torch.isfinite(tensor).all() for tensor in updater.state.values())
+        assert replay.priorities.min() > 0

@@ -1,0 +1,217 @@
+"""EnvPool in a sampler: its rows are true transitions, and those of the same task in Gymnasium."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from spreeze.envs.envpool import Pool
+from spreeze.envs.inspect import inspect_env, reference
+from spreeze.envs.stepping import make_stepper, play_episodes
+from spreeze.envs.transitions import make_group
+from spreeze.errors import UsageError
+from spreeze.policy import Policy, PolicyForm
+from spreeze.rows import RowForm, transition_layout
+from spreeze.spec import EnvSpec
+
+pytest.importorskip("envpool", reason='needs pip install "spreeze[envpool]"')
+pytestmark = pytest.mark.filterwarnings("ignore")  # EnvPool rounds the bounds of its spaces
+
+GAMMA, NUM_ENVS = 0.9, 3
+Rows = list[NDArray[np.void]]
+
+
+def sample(
+    env_id: str, num_steps: int, seed: int = 0, n_step: int = 1
+) -> tuple[list[Rows], list[tuple[float, int]], EnvSpec]:
+    """Rows of each environment in order, finished episodes, and the spec; random actions."""
+    spec = inspect_env(Pool(env_id), env_id)
+    group = make_group(Pool(env_id), spec, NUM_ENVS, RowForm(gamma=GAMMA, n_step=n_step))
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
+    policy.seed(0)
+    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    stored: list[Rows] = [[] for _ in range(NUM_ENVS)]
+    group.reset(seed)
+    for _ in range(num_steps):
+        actions = policy.act_randomly(NUM_ENVS)
+        kept = group.step(actions, policy.scale(actions), 0, rows)
+        for i, row in zip(np.flatnonzero(group._outcome.valid), rows[:kept], strict=True):
+            stored[i].append(row.copy())
+    group.close()
+    return stored, group.finished, spec
+
+
+@pytest.mark.parametrize(
+    ("env_id", "num_steps", "ends"),
+    [
+        ("Pendulum-v1", 450, "by time"),
+        ("HalfCheetah-v5", 2050, "by time"),
+        ("BipedalWalker-v3", 2000, "by falling"),
+        ("LunarLanderContinuous-v3", 700, "by falling"),
+    ],
+)
+def test_rows_are_whole_episodes_without_the_fake_step_of_the_reset(
+    env_id: str, num_steps: int, ends: str
+) -> None:
+    stored, finished, spec = sample(env_id, num_steps)
+    limit = gym.spec(env_id).max_episode_steps
+    assert spec.max_episode_steps == limit
+    episodes: list[tuple[float, int]] = []
+    breaks = 0
+    for rows in stored:
+        begin = 0
+        for t, row in enumerate(rows):
+            ended = row["discount"] == 0 or t + 1 - begin == limit
+            assert row["discount"] == np.float32(0 if row["discount"] == 0 else GAMMA)
+            if row["discount"] == 0:
+                # What ends these tasks truly, and nothing else does, is worth a hundred points.
+                assert abs(row["reward"]) > 50
+            if t + 1 < len(rows):
+                follows = np.array_equal(rows[t + 1]["obs"], row["next_obs"])
+                assert follows != ended, "an episode follows on itself, and only on itself"
+            if ended:
+                total = sum(float(r["reward"]) for r in rows[begin : t + 1])
+                episodes.append((total, t + 1 - begin))
+                breaks += t + 1 < len(rows)
+                begin = t + 1
+    assert len(episodes) >= 2 * NUM_ENVS
+    for (total, length), (true_total, true_length) in zip(
+        sorted(episodes), sorted(finished), strict=True
+    ):
+        assert length == true_length
+        assert total == pytest.approx(true_total, abs=1e-3)
+    if ends == "by time":
+        assert {length for _, length in episodes} == {limit}
+        assert all(row["discount"] > 0 for rows in stored for row in rows)
+    else:
+        assert any(row["discount"] == 0 for rows in stored for row in rows)
+    # One fake step per episode that was followed by another; the last may just have ended.
+    fakes = NUM_ENVS * num_steps - sum(map(len, stored))
+    assert breaks <= fakes <= len(episodes)
+
+
+def cheetah_from(env: Any, obs: NDArray[Any]) -> None:
+    """The observation is the state, less the place on the track."""
+    env.set_state(np.concatenate([[0.0], obs[:8]]), obs[8:])
+
+
+def pendulum_from(env: Any, obs: NDArray[Any]) -> None:
+    env.state = np.array([np.arctan2(obs[1], obs[0]), obs[2]])
+    env.last_u = None
+
+
+def cart_from(env: Any, obs: NDArray[Any]) -> None:
+    env.state = obs
+
+
+@pytest.mark.parametrize(
+    ("env_id", "set_state", "tolerance"),
+    [
+        ("HalfCheetah-v5", cheetah_from, 1e-3),
+        ("Pendulum-v1", pendulum_from, 1e-5),
+        ("CartPole-v1", cart_from, 1e-5),
+    ],
+)
+def test_a_step_leads_where_it_leads_in_gymnasium(
+    env_id: str, set_state: Callable[[Any, Any], None], tolerance: float
+) -> None:
+    stored, _, spec = sample(env_id, 100)
+    head: Any = "values" if spec.discrete else "tanh_gaussian"
+    policy = Policy(spec, PolicyForm(hidden=(4,), head=head))
+    env = gym.make(env_id)
+    for row in [row for rows in stored for row in rows]:
+        env.reset()
+        set_state(env.unwrapped, row["obs"].astype(np.float64))
+        action = policy.scale(row["action"].reshape(1, -1))[0]
+        next_obs, reward, *_ = env.step(action)
+        if env_id == "Pendulum-v1" and abs(next_obs[2]) == 8:
+            continue  # at its greatest speed EnvPool's pendulum turns on as if there were none
+        np.testing.assert_allclose(row["next_obs"], next_obs, atol=tolerance)
+        assert row["reward"] == pytest.approx(float(reward), abs=tolerance)
+    env.close()
+
+
+def first_obs(env_id: str, seed: int) -> NDArray[Any]:
+    spec = inspect_env(Pool(env_id), env_id)
+    group = make_group(Pool(env_id), spec, NUM_ENVS)
+    group.reset(seed)
+    obs = group.obs.copy()
+    group.close()
+    return obs
+
+
+def test_seeds_repeat_and_give_different_environments() -> None:
+    once, again, other = (first_obs("HalfCheetah-v5", seed) for seed in (5, 5, 2**31 + 77))
+    np.testing.assert_array_equal(once, again)
+    assert len(np.unique(np.vstack([once, other]), axis=0)) == 2 * NUM_ENVS
+
+
+def test_a_pool_works_on_one_core() -> None:
+    stepper = make_stepper(Pool("HalfCheetah-v5"), 8)
+    actions = np.zeros((8, 6), np.float32)
+    stepper.env.reset(seed=0)  # type: ignore[union-attr]
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    for _ in range(500):
+        stepper.env.step(actions)  # type: ignore[union-attr]
+    wall_s = time.perf_counter() - began_s
+    stepper.close()
+    assert time.process_time() - cpu_s < 1.3 * wall_s, "no thread spins beside the one at work"
+
+
+def test_n_step_rows_do_not_reach_over_the_reset() -> None:
+    spec = inspect_env(Pool("Pendulum-v1"), "Pendulum-v1")
+    group = make_group(Pool("Pendulum-v1"), spec, NUM_ENVS, RowForm(gamma=GAMMA, n_step=3))
+    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    group.reset(0)
+    actions = np.zeros((NUM_ENVS, 1), np.float32)
+    discounts: list[float] = []
+    for _ in range(405):
+        kept = group.step(actions, actions, 0, rows)
+        discounts += rows["discount"][:kept].tolist()
+    group.close()
+    short = [d for d in discounts if d != pytest.approx(GAMMA**3)]
+    # The last two steps of each of two episodes cover two steps and one.
+    expected = sorted([GAMMA, GAMMA**2] * 2 * NUM_ENVS)
+    assert sorted(short) == pytest.approx(expected)
+
+
+def test_evaluation_is_gymnasiums_where_it_has_the_task() -> None:
+    for env_id, there in (("HalfCheetah-v5", True), ("CheetahRun-v1", False)):
+        spec = inspect_env(Pool(env_id), env_id)
+        assert spec.vector_envs is None, "a pool has as many environments as it is asked for"
+        assert reference(Pool(env_id), spec) == (env_id if there else Pool(env_id))
+    assert reference("Pendulum-v1", spec) == "Pendulum-v1"
+
+
+def test_whole_episodes_are_played_in_a_pool_too() -> None:
+    spec = inspect_env(Pool("Pendulum-v1"), "Pendulum-v1")
+    stepper = make_stepper(Pool("Pendulum-v1"), 2)
+    player = play_episodes(stepper, spec, lambda obs: np.zeros((2, 1), np.float32), 3, seed=0)
+    try:
+        while True:
+            next(player)
+    except StopIteration as end:
+        results = end.value
+    stepper.close()
+    assert [length for _, length in results] == [200, 200, 200]
+    assert len({total for total, _ in results}) == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("HalfCheeta-v5", "EnvPool has no environment 'HalfCheeta-v5'. The nearest is HalfCheetah"),
+        ("dm_control/cheetah-run-v0", "The nearest is CheetahRun-v1"),
+        ("fakes:ReachEnv", "not environments of your own"),
+        (lambda: None, "not environments of your own"),
+    ],
+)
+def test_what_envpool_has_not_is_refused_by_name(target: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        inspect_env(Pool(target), str(target))

@@ -1,0 +1,181 @@
+"""The numpy policy is the torch network: same vector, same actions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from spreeze.networks import init_uniform, mlp, mlp_shapes, tanh_gaussian
+from spreeze.policy import Policy, PolicyForm, load_policy
+from spreeze.spec import EnvSpec
+from spreeze.store.checkpoint import save_best
+
+SPEC = EnvSpec(
+    id="Pendulum-v1", obs_shape=(3,), action_shape=(1,), action_low=(-2.0,), action_high=(2.0,)
+)
+WIDE = EnvSpec(
+    id="x",
+    obs_shape=(2, 3),
+    action_shape=(2, 2),
+    action_low=(-1.0, -1.0, 0.0, -5.0),
+    action_high=(1.0, 2.0, 3.0, -4.0),
+)
+
+
+@pytest.mark.parametrize("spec", [SPEC, WIDE])
+@pytest.mark.parametrize("hidden", [(16,), (32, 8, 16)])
+def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> None:
+    shapes = mlp_shapes([spec.obs_size, *hidden, 2 * spec.action_size])
+    flat = init_uniform(shapes, torch.Generator().manual_seed(0))
+    policy = Policy(spec, PolicyForm(hidden=hidden), flat.numpy().copy())
+    obs = np.random.default_rng(0).normal(size=(7, spec.obs_size)).astype(np.float32)
+    head = mlp(shapes, flat, "float32", torch.from_numpy(obs))
+    still = torch.tanh(head[:, : spec.action_size])
+    np.testing.assert_allclose(policy.act(obs, explore=False), still.numpy(), atol=1e-6)
+
+    policy.seed(3)
+    noise = np.random.default_rng(3).standard_normal((7, spec.action_size), np.float32)
+    noisy, _ = tanh_gaussian(head, torch.from_numpy(noise))
+    np.testing.assert_allclose(policy.act(obs, explore=True), noisy.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (1e-8, 1.0), (0.05, 0.3), (-0.3, 0.3)])
+def test_the_boldest_actions_are_still_within_the_bounds(
+    low: float, high: float, dtype: Any
+) -> None:
+    space = gym.spaces.Box(low, high, (1,), dtype)
+    low, high = float(space.low[0]), float(space.high[0])
+    spec = EnvSpec(
+        id="x", obs_shape=(1,), action_shape=(1,), action_low=(low,), action_high=(high,)
+    )
+    for action in (-1.0, 1.0):
+        scaled = Policy(spec, PolicyForm(hidden=(4,))).scale(np.array([action], np.float32))
+        assert space.contains(scaled), scaled
+        assert scaled[0] == pytest.approx(high if action > 0 else low)
+
+
+def test_each_line_explores_as_strongly_as_it_is_told() -> None:
+    def deviations(scales: list[float] | None) -> np.ndarray:
+        policy = Policy(SPEC, PolicyForm(hidden=(4,)))
+        obs = np.zeros((3, 3), np.float32)
+        policy.seed(1)
+        policy.act(obs, explore=True)
+        policy.seed(1)
+        if scales is not None:
+            policy.spread(np.array(scales))
+        policy.vector[-1] = -1.0  # less than the widest, so that the tanh does not hide it
+        return np.arctanh(policy.act(obs, explore=True).astype(np.float64))[:, 0]
+
+    usual = deviations(None)
+    np.testing.assert_allclose(deviations([0, 1, 2]), usual * [0, 1, 2], rtol=1e-4)
+
+
+def test_noise_is_kept_for_some_steps_by_each_line_on_its_own() -> None:
+    policy = Policy(SPEC, PolicyForm(hidden=(4,)))
+    policy.seed(0)
+    policy.hold(4)
+    obs = np.zeros((50, 3), np.float32)
+    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(640)])
+    kept = (actions[1:] == actions[:-1]).all(2)
+    # A draw lasts k steps as often as 1 / k^2 says, and what would be longer is cut to 4.
+    chances = np.array([1, 1 / 4, 1 / 9]) * 6 / np.pi**2
+    mean = (chances * [1, 2, 3]).sum() + 4 * (1 - chances.sum())
+    assert kept.mean() == pytest.approx(1 - 1 / mean, abs=0.02)
+    assert not kept.all(1).any(), "not all lines at once"
+    longest = max(
+        len(run) for line in kept.T for run in "".join("01"[int(k)] for k in line).split("0")
+    )
+    assert longest == 3, "steps after the first one"
+    policy.hold(1)
+    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(64)])
+    assert not (actions[1:] == actions[:-1]).all(2).any()
+
+
+def test_the_likelihood_of_an_action_is_not_changed_by_the_spread_of_others() -> None:
+    policies = [Policy(SPEC, PolicyForm(hidden=(4,), head="gaussian")) for _ in range(2)]
+    policies[1].spread(np.full(2, 3.0))
+    for policy in policies:
+        policy.seed(1)
+        policy.act(np.zeros((2, 3), np.float32), explore=True)
+    np.testing.assert_array_equal(policies[0].log_prob, policies[1].log_prob)
+
+
+def test_log_probability_is_that_of_the_squashed_gaussian() -> None:
+    head = torch.tensor([[0.3, -1.0, 0.2, 0.4]])
+    noise = torch.tensor([[0.5, -2.0]])
+    action, log_prob = tanh_gaussian(head, noise)
+    from torch.distributions import Normal, TanhTransform, TransformedDistribution
+
+    log_std = -5 + 3.5 * (torch.tanh(head[:, 2:]) + 1)
+    plain = TransformedDistribution(Normal(head[:, :2], log_std.exp()), [TanhTransform()])
+    torch.testing.assert_close(log_prob, plain.log_prob(action).sum(-1), rtol=1e-4, atol=1e-4)
+
+
+def test_predict_takes_one_observation_or_a_batch_and_keeps_the_shapes() -> None:
+    policy = Policy(WIDE, PolicyForm(hidden=(8,)))
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
+    one, state = policy.predict(np.ones((2, 3)), deterministic=True)
+    many, _ = policy.predict(np.ones((5, 2, 3)), deterministic=True)
+    assert one.shape == (2, 2)
+    assert state is None
+    assert many.shape == (5, 2, 2)
+    np.testing.assert_allclose(many[4], one)
+    low, high = np.reshape(WIDE.action_low, (2, 2)), np.reshape(WIDE.action_high, (2, 2))
+    noisy, _ = policy.predict(np.ones((100, 2, 3)))
+    assert ((noisy >= low) & (noisy <= high)).all()
+    assert noisy.std(axis=0).min() > 0
+    with pytest.raises(ValueError, match=r"trained on x with observations of shape \(2, 3\)"):
+        policy.predict(np.ones(6))
+
+
+def saved(tmp_path: Path) -> tuple[Policy, Path]:
+    policy = Policy(SPEC, PolicyForm(hidden=(8, 8)))
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
+    data = {"config": {"policy": policy.describe()}}
+    assert save_best(tmp_path, 12, {"policy": policy.named()}, data)
+    return policy, tmp_path / "best"
+
+
+def test_a_stored_policy_acts_as_before(tmp_path: Path) -> None:
+    policy, folder = saved(tmp_path)
+    again = load_policy(folder)
+    np.testing.assert_array_equal(again.vector, policy.vector)
+    assert again.spec == SPEC
+
+
+def test_a_policy_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
+    _, folder = saved(tmp_path)
+    config = folder / "config.json"
+    text = config.read_text()
+    assert "8" in text
+    config.write_text(text.replace("8,\n", "9,\n").replace("8\n", "9\n"))
+    with pytest.raises(ValueError, match=r"w0 should have shape \(3, 9\), found \(3, 8\)"):
+        load_policy(folder)
+
+
+def test_stable_baselines3_can_evaluate_it(tmp_path: Path) -> None:
+    _, folder = saved(tmp_path)
+    env = gym.wrappers.RecordEpisodeStatistics(gym.make("Pendulum-v1"))
+    mean, std = evaluate_policy(load_policy(folder), env, n_eval_episodes=3, warn=False)  # type: ignore[arg-type]
+    env.close()
+    assert -2000 < mean < 0
+    assert std >= 0
+
+
+def test_loading_and_acting_needs_no_torch(tmp_path: Path) -> None:
+    _, folder = saved(tmp_path)
+    code = (
+        f"import sys, spreeze; policy = spreeze.load({str(folder)!r}); "
+        "policy.predict([0.0, 0.0, 0.0], deterministic=True); "
+        "assert 'torch' not in sys.modules and 'gymnasium' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

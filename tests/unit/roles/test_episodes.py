@@ -1,0 +1,179 @@
+"""Episodes of an evaluation, played by several processes side by side."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import fakes
+from spreeze.envs.inspect import inspect_env
+from spreeze.policy import Policy, PolicyForm
+from spreeze.roles.evaluator.episodes import Crew, HelperFailed, HelperKilled
+
+# Here torch has threads; an evaluator has none.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+FORM = PolicyForm(hidden=(256, 256))
+
+
+class Trial:
+    """A crew, a policy for it, and how often it yielded."""
+
+    def __init__(self, target: Any, num_episodes: int, num_processes: int) -> None:
+        spec = inspect_env(target, "x")
+        self.crew = Crew(target, spec, FORM, num_episodes, num_processes)
+        self.vector = Policy(spec, FORM).vector
+        self.vector[:] = np.random.default_rng(0).normal(size=len(self.vector))
+        self.yields = 0
+
+    def play(self, seed: int = 5, meanwhile: Callable[[], bool] = lambda: False) -> Any:
+        player = self.crew.play(self.vector, seed, meanwhile)
+        try:
+            while True:
+                next(player)
+                self.yields += 1
+        except StopIteration as end:
+            return end.value
+
+
+@pytest.fixture
+def trial() -> Any:
+    made: list[Trial] = []
+
+    def make(target: Any, num_episodes: int = 5, num_processes: int = 1) -> Trial:
+        made.append(Trial(target, num_episodes, num_processes))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.crew.close()
+
+
+def pendulum() -> gym.Env[Any, Any]:
+    return gym.make("Pendulum-v1")
+
+
+@pytest.mark.parametrize("num_processes", [2, 3, 9])
+def test_it_is_the_same_episodes_however_many_play(trial: Any, num_processes: int) -> None:
+    alone, together = trial(pendulum, 7), trial(pendulum, 7, num_processes)
+    for seed in (5, 6):
+        results = np.array(together.play(seed))
+        np.testing.assert_allclose(results, alone.play(seed), rtol=1e-4)
+        assert len(set(results[:, 0])) == 7, "seven different ones"
+    together.vector *= -1
+    newest = np.array(together.play())
+    assert not np.allclose(newest, alone.play(), rtol=1e-2), "each time with the newest policy"
+
+
+def test_more_episodes_than_environments(trial: Any) -> None:
+    results = [trial(pendulum, 25, num_processes).play() for num_processes in (1, 2)]
+    np.testing.assert_allclose(*results, rtol=1e-4)
+
+
+class Fragile(fakes.CountEnv):
+    """Breaks in the episode of one seed."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.broken = seed == 8
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        if self.broken:
+            raise RuntimeError("the arm fell off")
+        return super().step(action)
+
+
+def test_what_an_environment_raises_in_a_helper_is_said(trial: Any) -> None:
+    made = trial(Fragile, num_processes=2)  # episodes 5, 6, 7 here, and 8, 9 there
+    with pytest.raises(HelperFailed, match=r"in step\n(.*\n)*RuntimeError: the arm fell off"):
+        made.play()
+
+
+def test_a_helper_that_is_killed_is_said(trial: Any) -> None:
+    made = trial(pendulum, num_processes=2)
+    helper = made.crew._helpers[0].process
+    os.kill(helper.pid, signal.SIGKILL)
+    helper.join()
+    with pytest.raises(HelperKilled):
+        made.play()
+
+
+class Sleeper(fakes.CountEnv):
+    """Sleeps where it is not at home."""
+
+    home, sleep_s = os.getpid(), 0.1
+
+    def step(self, action: Any) -> Any:
+        if os.getpid() != self.home:
+            time.sleep(self.sleep_s)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("sign_of_life_s", "heard"), [(60.0, False), (0.15, True)])
+def test_waiting_looks_alive_only_if_a_helper_is_heard(
+    trial: Any, monkeypatch: pytest.MonkeyPatch, sign_of_life_s: float, heard: bool
+) -> None:
+    monkeypatch.setattr("spreeze.roles.evaluator.episodes.SIGN_OF_LIFE_S", sign_of_life_s)
+    made = trial(Sleeper, num_episodes=4, num_processes=2)
+    made.play()
+    before = made.yields
+    made.play()
+    more = made.yields - before - (5 + 1)  # steps of its own episodes, and the answer
+    assert (more > 0) is heard
+
+
+def test_the_end_of_the_run_is_seen_while_a_helper_plays(trial: Any) -> None:
+    made = trial(Sleeper, num_episodes=4, num_processes=2)
+    made.play(meanwhile=lambda: True)
+    assert made.yields > 1 + 5 + 1 + 3, "the greeting, steps of its own, the answer, and waiting"
+
+
+class Parent(fakes.CountEnv):
+    """Has a process of its own, and writes down that it was closed."""
+
+    def __init__(self, notes: Path) -> None:
+        super().__init__()
+        self.notes = notes
+        self.child = get_context("fork").Process(target=time.sleep, args=(100,))
+        self.child.start()
+
+    def close(self) -> None:
+        self.child.kill()
+        self.child.join()
+        (self.notes / str(os.getpid())).touch()
+
+
+@pytest.mark.parametrize("playing", [True, False])
+def test_environments_of_helpers_may_have_children_and_are_closed(
+    tmp_path: Path, playing: bool
+) -> None:
+    spec = inspect_env(fakes.CountEnv, "x")
+    crew = Crew(lambda: Parent(tmp_path), spec, FORM, 4, 2)
+    player = crew.play(Policy(spec, FORM).vector, 0, lambda: False)
+    for _ in range(3 if playing else 0):
+        next(player)
+    player.close()
+    crew.close()
+    assert len(list(tmp_path.iterdir())) == 2, "here and in the helper"
+
+
+def test_what_goes_wrong_while_a_helper_makes_its_environments_is_said(trial: Any) -> None:
+    """Its last words are long, and it did not wait for a policy."""
+    home = os.getpid()
+
+    def here_only() -> gym.Env[Any, Any]:
+        if os.getpid() != home:
+            raise RuntimeError("x" * 400_000 + "no licence left")
+        return fakes.CountEnv()
+
+    made = trial(here_only, num_processes=2)
+    with pytest.raises(HelperFailed, match="no licence left"):
+        made.play()

@@ -1,0 +1,184 @@
+"""The plan: every "auto" filled with a reason, and refused where the machine is too small."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from spreeze.cli.screen import Screen
+from spreeze.errors import UsageError
+from spreeze.machine import affinity as affinity_module
+from spreeze.machine.facts import Gpu, Machine
+from spreeze.run.plan import Plan, make_plan
+from spreeze.settings.config import config_with, default_config, knob, knob_names
+from spreeze.settings.presets import PRESETS
+from spreeze.spec import EnvSpec
+
+GIB = 2**30
+SPEC = EnvSpec(
+    id="HalfCheetah-v5",
+    obs_shape=(17,),
+    action_shape=(6,),
+    action_low=(-1.0,) * 6,
+    action_high=(1.0,) * 6,
+)
+LAPTOP = Machine(cores=2, memory_bytes=8 * GIB, gpus=())
+DESKTOP = Machine(cores=16, memory_bytes=64 * GIB, gpus=(Gpu("RTX", 20 * GIB),))
+
+
+@pytest.mark.parametrize(
+    ("affinity", "allowed", "left"), [(15, 10**9, 15), (63, 16, 15), (3, 1, 1)]
+)
+def test_the_learners_cores_are_not_counted_twice(
+    monkeypatch: pytest.MonkeyPatch, affinity: int, allowed: int, left: int
+) -> None:
+    """This process keeps off them already; the time that a container may use is for all of them."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
+    monkeypatch.setattr(affinity_module, "allowed_cores", lambda: allowed)
+    assert affinity_module.cores_beside(1) == left
+
+
+def plan(machine: Machine, **knobs: Any) -> Plan:
+    config = default_config(env=SPEC.id, device="cpu")
+    return make_plan(config_with(config, knobs), SPEC, machine)
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, DESKTOP, dataclasses.replace(LAPTOP, cores=1)])
+@pytest.mark.parametrize("serial", [True, False])
+def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial: bool) -> None:
+    config = default_config(env=SPEC.id, device="cuda" if machine.gpus else "cpu")
+    config = config_with(config, {"serial": serial})
+    made = make_plan(config, SPEC, machine)
+    automatic = [name for name in knob_names(config) if knob(config, name) == "auto"]
+    left = [name for name in automatic if knob(made.config, name) == "auto"]
+    assert left in ([], ["learner.updates_per_step"]), "a free ratio stays free"
+    preset = {name for name, reason in made.reasons.items() if reason == "preset half-cheetah"}
+    assert preset == {"algo", *PRESETS["half-cheetah"].algos[config.algo]}
+    assert set(made.reasons) == {"preset"} | preset | (set(automatic) - set(left))
+    assert all(made.reasons.values())
+
+
+def test_fast_environments_share_a_process_but_a_serial_run_depends_on_no_clock() -> None:
+    def envs(step_us: float, **knobs: Any) -> Any:
+        spec = dataclasses.replace(SPEC, step_us=step_us)
+        config = config_with(default_config(env=SPEC.id), knobs)
+        return make_plan(config, spec, LAPTOP).config.sampler.envs_per_process
+
+    assert envs(10.0) > envs(400.0) > envs(5000.0)
+    assert envs(10.0, serial=True) == envs(5000.0, serial=True)
+
+
+@pytest.mark.parametrize(("terminal", "width"), [(True, 60), (True, 200), (False, 60)])
+def test_what_was_chosen_is_said_in_one_line_each(terminal: bool, width: int) -> None:
+    made = plan(DESKTOP, **{"replay.capacity": 120_000_000})
+    text = io.StringIO()
+    console = Console(
+        file=text, width=width, highlight=False, force_terminal=terminal, color_system=None
+    )
+    Screen(console).announce(made)
+    lines = text.getvalue().splitlines()
+    assert len(lines) == len(made.reasons)
+    (placement,) = [line for line in lines if line.startswith("--replay.placement")]
+    assert "pinned" in placement
+    assert ("do not fit" in placement) == (width == 200 or not terminal), "a file has room for all"
+    assert max(map(len, lines)) <= width or not terminal
+
+
+def test_a_given_value_is_kept() -> None:
+    made = plan(DESKTOP, **{"learner.batch_size": 64, "sampler.processes": 3, "device": "cpu"})
+    assert made.config.learner.batch_size == 64
+    assert made.config.sampler.processes == 3
+    assert made.config.device == "cpu"
+    assert "learner.batch_size" not in made.reasons
+
+
+def test_the_machine_decides() -> None:
+    small, large = plan(LAPTOP).config, plan(DESKTOP).config
+    assert (small.device, large.device) == ("cpu", "cuda")
+    assert small.sampler.processes == 1
+    assert large.sampler.processes == 15
+    assert large.learner.batch_size > small.learner.batch_size  # type: ignore[operator]
+
+
+def test_a_vector_environment_decides_how_many_environments_a_sampler_has() -> None:
+    spec = dataclasses.replace(SPEC, vector_envs=12)
+    made = make_plan(default_config(env=SPEC.id), spec, LAPTOP)
+    assert made.config.sampler.envs_per_process == 12
+    config = config_with(default_config(env=SPEC.id), {"sampler.envs_per_process": 8})
+    with pytest.raises(UsageError, match="has 12"):
+        make_plan(config, spec, LAPTOP)
+
+
+def test_a_ratio_that_is_given_binds_both_sides() -> None:
+    config = plan(LAPTOP, **{"learner.updates_per_step": 0.5}).config
+    assert config.learner.ratio_bounds == (0.5, 0.5)
+
+
+def test_a_replay_larger_than_the_memory_is_refused_with_the_sum() -> None:
+    with pytest.raises(UsageError, match=r"needs .* GiB .*free\. Lower --replay\.capacity"):
+        plan(LAPTOP, **{"replay.capacity": 100_000_000})
+
+
+def test_the_automatic_replay_fits() -> None:
+    tiny = dataclasses.replace(LAPTOP, memory_bytes=int(1.5 * GIB))
+    huge = dataclasses.replace(SPEC, obs_shape=(376,))
+    made = make_plan(default_config(env="Humanoid-v5"), huge, tiny)
+    assert made.config.replay.capacity < 150_000  # type: ignore[operator]
+
+
+ROW = 4 * (17 + 6 + 1 + 1 + 17 + 1)
+ROWS_PER_GIB = GIB // ROW
+SMALL_GPU = dataclasses.replace(DESKTOP, gpus=(Gpu("small", 4 * GIB),))
+
+
+@pytest.mark.parametrize(
+    ("machine", "capacity", "placement", "reason"),
+    [
+        (LAPTOP, "auto", "host", "on the CPU"),
+        (DESKTOP, "auto", "gpu", "there is room"),
+        (DESKTOP, 15 * ROWS_PER_GIB, "gpu", "there is room"),
+        (DESKTOP, 19 * ROWS_PER_GIB, "pinned", "do not fit in 16"),
+        (DESKTOP, 31 * ROWS_PER_GIB, "pinned", "half of the free host memory"),
+        (DESKTOP, 40 * ROWS_PER_GIB, "host", "fit neither"),
+        (SMALL_GPU, "auto", "gpu", "there is room"),
+        (SMALL_GPU, 4 * ROWS_PER_GIB, "pinned", "do not fit"),
+    ],
+)
+def test_the_replay_lies_where_there_is_room(
+    machine: Machine, capacity: Any, placement: str, reason: str
+) -> None:
+    made = plan(machine, **{"replay.capacity": capacity})
+    assert made.config.replay.placement == placement
+    assert reason in made.reasons["replay.placement"]
+
+
+def test_a_replay_that_is_too_large_for_the_place_that_is_asked_for_is_refused() -> None:
+    knobs = {"replay.capacity": 25 * ROWS_PER_GIB, "replay.placement": "gpu"}
+    with pytest.raises(UsageError, match=r"GPU memory \(replay of"):
+        plan(DESKTOP, **knobs)
+    with pytest.raises(UsageError, match=r"GiB of memory \(.*replay of"):
+        plan(DESKTOP, **{"replay.capacity": 70 * ROWS_PER_GIB})
+
+
+def test_the_automatic_replay_is_what_its_place_holds() -> None:
+    huge = dataclasses.replace(SPEC, obs_shape=(10_000,))
+    made = make_plan(default_config(env="Large-v0"), huge, DESKTOP)
+    capacity = made.config.replay.capacity
+    assert made.config.replay.placement == "gpu"
+    assert isinstance(capacity, int)
+    assert 100_000 < capacity < 250_000
+    assert plan(DESKTOP).config.replay.capacity == 1_000_000
+    knobs = {"replay.placement": "pinned"}
+    asked = make_plan(config_with(default_config(env="Large-v0"), knobs), huge, DESKTOP).config
+    assert capacity < asked.replay.capacity < 450_000  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("machine", "device"), [(LAPTOP, "cuda"), (DESKTOP, "cuda:1")])
+def test_a_gpu_that_is_not_there_is_refused(machine: Machine, device: str) -> None:
+    with pytest.raises(UsageError, match=f"--device {device}: no such GPU"):
+        plan(machine, device=device)

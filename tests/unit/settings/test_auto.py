@@ -1,0 +1,240 @@
+"""Settings from measurements: what the probe says, what follows from it, what is remembered."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spreeze.algos import ALGORITHMS
+from spreeze.machine.facts import Gpu, Machine
+from spreeze.settings import probe
+from spreeze.settings.auto import resolve
+from spreeze.settings.auto.rates import MEASURED_KNOBS, expected_hz
+from spreeze.settings.config import Config, config_with, default_config, knob
+from spreeze.settings.probe import Measured, Question, measure, remember, remembered
+from spreeze.spec import EnvSpec
+
+GIB = 2**30
+SPEC = EnvSpec(
+    id="HalfCheetah-v5",
+    obs_shape=(17,),
+    action_shape=(6,),
+    action_low=(-1.0,) * 6,
+    action_high=(1.0,) * 6,
+    step_us=60.0,
+)
+LAPTOP = Machine(cores=8, memory_bytes=8 * GIB, gpus=())
+DESKTOP = Machine(cores=16, memory_bytes=64 * GIB, gpus=(Gpu("RTX", 20 * GIB),))
+ANSWER = Measured(
+    act_us={4: 15.0, 8: 18.0, 16: 24.0, 32: 40.0},
+    thread_hz={1: 100.0, 2: 180.0, 4: 190.0},
+    update_hz={256: 100.0, 512: 55.0, 1024: 29.0},
+    too_large=None,
+    seconds=1.0,
+)
+LARGE_GPU = {256: 2250.0, 1024: 1900.0, 2048: 1700.0, 4096: 1300.0, 8192: 972.0, 16384: 620.0}
+SMALL_GPU = {256: 1500.0, 1024: 900.0, 2048: 470.0, 4096: 240.0, 8192: 120.0}
+
+
+def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) -> Config:
+    config = config_with(default_config(env=SPEC.id, device="cpu"), knobs or {})
+    made = dataclasses.replace(ANSWER, **answer)
+    return resolve(config, SPEC, machine, lambda _: made)[0]
+
+
+def test_the_batch_is_as_large_as_pays() -> None:
+    assert tuned(DESKTOP, update_hz=LARGE_GPU).learner.batch_size == 2048
+    assert tuned(DESKTOP, update_hz=SMALL_GPU).learner.batch_size == 1024
+    assert tuned(LAPTOP).learner.batch_size == 256
+
+
+def test_who_chose_the_algorithm_is_said() -> None:
+    def reason(**knobs: Any) -> str | None:
+        config = default_config(env=SPEC.id, device="cpu", **knobs)
+        return resolve(config_with(config, {"device": "cpu"}), SPEC, LAPTOP)[1].get("algo")
+
+    assert reason() == "preset half-cheetah"
+    assert reason(preset="none") == "actions are Box"
+    assert reason(algo="fastsac") is None, "the preset takes another"
+    knobs = {"algo.hold": 4, "device": "cpu"}
+    named = config_with(default_config(env=SPEC.id, asked=["hold"], device="cpu"), knobs)
+    assert resolve(named, SPEC, LAPTOP)[1]["algo"] == "it has --algo.hold"
+
+
+def test_rates_that_jump_about_are_survived() -> None:
+    """On a busy machine a larger batch may even look faster."""
+    for rates in ({256: 100.0, 512: 400.0}, {256: 100.0}, {256: 100.0, 512: 100.0, 1024: 9.0}):
+        hz = expected_hz(dataclasses.replace(ANSWER, update_hz=rates), on_gpu=False)
+        assert all(0 < rates[batch] <= value for batch, value in hz.items())
+
+
+def test_a_batch_that_did_not_fit_is_said() -> None:
+    answer = dataclasses.replace(ANSWER, update_hz={256: 900.0, 1024: 800.0}, too_large=4096)
+    config = default_config(env=SPEC.id)
+    made, reasons = resolve(config, SPEC, DESKTOP, lambda _: answer)
+    assert made.learner.batch_size == 1024
+    assert "4,096 do not fit" in reasons["learner.batch_size"]
+
+
+def test_threads_are_worth_it_up_to_where_they_stop_scaling() -> None:
+    assert tuned(LAPTOP).learner.threads == 2, "two more would bring 6 %"
+    assert tuned(LAPTOP, thread_hz={1: 100.0, 2: 102.0}).learner.threads == 1
+    assert tuned(LAPTOP, thread_hz={1: 100.0, 2: 195.0, 4: 380.0}).learner.threads == 4
+
+
+def test_samplers_get_the_cores_that_are_left() -> None:
+    few, many = tuned(LAPTOP, thread_hz={1: 1.0}), tuned(LAPTOP, thread_hz={1: 1.0, 4: 9.0})
+    assert (few.sampler.processes, many.sampler.processes) == (7, 4)
+
+
+FEW_SAMPLERS = {"sampler.processes": 2}
+"""So few that there is room for many environments in each."""
+
+
+@pytest.mark.parametrize(("step_us", "envs"), [(60.0, 32), (500.0, 16), (5000.0, 8)])
+def test_fast_environments_share_a_forward_pass_with_more(step_us: float, envs: int) -> None:
+    spec = dataclasses.replace(SPEC, step_us=step_us)
+    config = config_with(default_config(env=SPEC.id, device="cpu"), FEW_SAMPLERS)
+    made, reasons = resolve(config, spec, LAPTOP, lambda _: ANSWER)
+    assert made.sampler.envs_per_process == envs
+    assert "acting adds 2 %" in reasons["sampler.envs_per_process"] or step_us > 60
+
+
+@pytest.mark.parametrize(("cores", "envs"), [(2, 32), (8, 16), (16, 8), (64, 4), (200, 4)])
+def test_many_samplers_have_fewer_environments_each(cores: int, envs: int) -> None:
+    """Of many environments each is stepped rarely, and what a new policy does shows late."""
+    machine = dataclasses.replace(DESKTOP, cores=cores)
+    assert tuned(machine).sampler.envs_per_process == envs
+
+
+@pytest.mark.parametrize(
+    ("cores", "step_us", "processes", "share"),
+    [
+        (16, 5.0, 1, 1.0),
+        (16, 60.0, 5, 0.2),
+        (16, 150.0, 10, 0.2),
+        (16, 500.0, 10, 0.3),
+        (8, 500.0, 5, 0.2),
+        (2, 500.0, 1, 0.1),
+    ],
+)
+def test_slow_evaluations_are_done_by_many_now_and_then(
+    cores: int, step_us: float, processes: int, share: float
+) -> None:
+    """On cores that samplers lend them: none is kept free for that."""
+    spec = dataclasses.replace(SPEC, step_us=step_us, max_episode_steps=1000)
+    machine = dataclasses.replace(DESKTOP, cores=cores)
+    config = default_config(env=SPEC.id, device="cpu")
+    made, _ = resolve(config, spec, machine, lambda _: ANSWER)
+    assert made.evaluator.processes == processes
+    assert made.evaluator.share == pytest.approx(share)
+    assert cores == made.learner_cores + made.sampler.processes
+
+
+@pytest.mark.parametrize("threads", [16, 20])
+def test_a_learner_on_all_cores_is_evaluated_all_the_same(threads: int) -> None:
+    spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
+    config = default_config(env=SPEC.id, device="cpu")
+    made, _ = resolve(config_with(config, {"learner.threads": threads}), spec, DESKTOP)
+    assert (made.sampler.processes, made.evaluator.processes) == (1, 1)
+
+
+def test_evaluators_that_were_asked_for_are_kept() -> None:
+    spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
+    config = default_config(env=SPEC.id, device="cpu")
+    few = resolve(config_with(config, {"evaluator.processes": 2}), spec, DESKTOP)[0]
+    assert (few.evaluator.processes, few.evaluator.share) == (2, 1.0)
+    always = resolve(config_with(config, {"evaluator.share": 1.0}), spec, DESKTOP)[0]
+    assert (always.evaluator.processes, always.evaluator.share) == (10, 1.0)
+
+
+def test_updates_between_publications_take_milliseconds() -> None:
+    for rates in (LARGE_GPU, SMALL_GPU, {256: 40.0}):
+        learner = tuned(DESKTOP, update_hz=rates).learner
+        hz = expected_hz(dataclasses.replace(ANSWER, update_hz=rates), True)[learner.batch_size]  # type: ignore[index]
+        assert 0.001 < learner.updates_per_publish / hz < 0.01  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"serial": True}, {"tuner.off": True}, dict.fromkeys(MEASURED_KNOBS, 4)]
+)
+def test_nothing_is_measured_where_it_would_decide_nothing(knobs: dict[str, Any]) -> None:
+    def refuse(_: Question) -> Measured:
+        raise AssertionError("measured")
+
+    resolve(config_with(default_config(env=SPEC.id), knobs), SPEC, LAPTOP, refuse)
+
+
+@pytest.mark.parametrize("name", MEASURED_KNOBS)
+def test_a_knob_that_was_given_stays(name: str) -> None:
+    assert knob(tuned(LAPTOP, {name: 3}), name) == 3
+
+
+def question(**changes: Any) -> Question:
+    hyper = dataclasses.asdict(ALGORITHMS["sac"].config(hidden=(8, 8)))
+    made = Question(
+        algo="sac",
+        hyper=hyper,
+        spec=SPEC.to_json(),
+        device="cpu",
+        gpu="",
+        precision="float32",
+        cores=2,
+        threads=None,
+    )
+    return dataclasses.replace(made, **changes)
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_answers_are_remembered_for_the_same_question_alone() -> None:
+    remember(question(), ANSWER)
+    assert remembered(question()) == ANSWER
+    slower = dataclasses.replace(SPEC, step_us=99.0).to_json()
+    assert remembered(question(spec=slower)) == ANSWER, "the clock is no part of the question"
+    hyper = question().hyper
+    assert remembered(question(hyper=hyper | {"lr": 0.1})) == ANSWER, "nor is the step size"
+    other = dataclasses.replace(SPEC, id="Walker2d-v5").to_json()
+    wide = hyper | {"hidden": (9, 9)}
+    for changes in (
+        *({"cores": 4}, {"gpu": "RTX"}, {"precision": "bf16"}),
+        *({"spec": other}, {"hyper": wide}),
+    ):
+        assert remembered(question(**changes)) is None
+
+
+@pytest.mark.usefixtures("empty_cache")
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"act_us": {"x": 1}}'])
+def test_a_spoilt_memory_is_none(content: str) -> None:
+    remember(question(), ANSWER)
+    question().path().write_text(content)
+    assert remembered(question()) is None
+
+
+def test_the_probe_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "CPU_BATCHES", (32, 64, 128))
+    monkeypatch.setattr(probe, "TURN_S", 0.01)
+    made = measure(question(cores=4))
+    assert list(made.update_hz) == [32, 64, 128]
+    assert list(made.thread_hz) == [1, 2]
+    assert list(made.act_us) == [4, 8, 16, 32]
+    everything = [*made.act_us.values(), *made.update_hz.values(), *made.thread_hz.values()]
+    assert all(value > 0 for value in everything)
+
+
+def test_out_of_memory_ends_the_search_and_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rate(_question: Question, _spec: EnvSpec, batch: int) -> float:
+        if batch > 1024:
+            raise RuntimeError("CUDA out of memory")
+        return 100.0
+
+    monkeypatch.setattr(probe, "_update_hz", rate)
+    made = measure(question(device="cuda", threads=1))
+    assert (list(made.update_hz), made.too_large) == ([256, 1024], 2048)
