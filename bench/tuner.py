@@ -27,10 +27,10 @@ from typing import Any
 
 from spreeze.bench.result import machine_facts, machine_label
 from spreeze.cli.commands.tune import compile_plan
-from spreeze.machine.facts import look_around
+from spreeze.machine.facts import detect_machine
 from spreeze.run.plan import Plan, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
-from spreeze.settings.config import config_with, default_config, settled
+from spreeze.settings.config import config_with, default_config, resolved
 from spreeze.settings.speed import learning_speed
 from spreeze.store.metrics import finite
 
@@ -49,7 +49,7 @@ def main() -> None:
     args = arguments()
     began = time.monotonic()
     tuned = plan_of(args, {}, probe=True)
-    chosen = {name: int(settled(knob_of(tuned, name))) for name in FLAGS}
+    chosen = {name: int(resolved(knob_of(tuned, name))) for name in FLAGS}
     asked = {"processes": args.processes, "envs": args.envs, "batch": args.batches}
     sides = [values or [chosen[name]] for name, values in asked.items()]
     grid = [dict(zip(FLAGS, cell, strict=True)) for cell in product(*sides)]
@@ -130,7 +130,7 @@ def plan_of(args: argparse.Namespace, cell: Cell, probe: bool = False) -> Plan:
     processes = Processes()
     try:
         spec = describe_env(args.env, config, processes, [])
-        return make_plan(config, spec, look_around(), processes if probe else None)
+        return make_plan(config, spec, detect_machine(), processes if probe else None)
     finally:
         processes.close()
 

@@ -11,7 +11,7 @@ import torch
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
 from spreeze.learning.replay import Replay, draw, gather
-from spreeze.rows import Batch, Layout, Rows, as_matrix, transition_layout
+from spreeze.rows import Batch, Layout, Rows, as_matrix, row_layout
 from spreeze.spec import EnvSpec
 
 BOX = EnvSpec(
@@ -34,7 +34,7 @@ def built(name: str, kind: str, **knobs: Any) -> Algorithm:
 
 
 def layout_of(algorithm: Algorithm) -> Layout:
-    return transition_layout(algorithm.spec, algorithm.config.rows())
+    return row_layout(algorithm.spec, algorithm.config.row_format())
 
 
 def random_rows(algorithm: Algorithm, num: int, seed: int = 0) -> Rows:
@@ -65,5 +65,5 @@ def random_batch(algorithm: Algorithm, num: int, seed: int = 0) -> Batch:
     """As an update reads it."""
     data = torch.from_numpy(as_matrix(random_rows(algorithm, num, seed)).copy())
     uniform = (torch.arange(num) + 0.5) / num
-    columns, steps = layout_of(algorithm).columns(), algorithm.config.rows().segment
+    columns, steps = layout_of(algorithm).columns(), algorithm.config.row_format().segment
     return gather(data, draw(data, torch.tensor([0, num]), uniform), columns, steps)

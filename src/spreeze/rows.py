@@ -70,7 +70,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowForm:
+class RowFormat:
     """What one row of experience is: the algorithm says it, samplers make it."""
 
     gamma: float = 1.0
@@ -85,10 +85,10 @@ class RowForm:
     """Whether rows carry the discounted rewards of their episode so far, by which rewards are scaled."""
 
 
-TRANSITION = RowForm()
+TRANSITION = RowFormat()
 
 
-def transition_layout(spec: EnvSpec, form: RowForm = TRANSITION) -> Layout:
+def row_layout(spec: EnvSpec, form: RowFormat = TRANSITION) -> Layout:
     """The row of one transition, or of a segment of them, each field's steps side by side.
 
     `discount` is stored instead of `done`: gamma to the power of the steps covered, 0 after a

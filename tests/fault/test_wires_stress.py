@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from spreeze.rows import Rows, transition_layout
+from spreeze.rows import Rows, row_layout
 from spreeze.run.processes.forkserver import die_with_parent
 from spreeze.spec import EnvSpec, Floats
 from spreeze.wires.arena import Arena, Block
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 NUM_LIVES = 40
 LONGEST_LIFE_S = 0.2
 CAPACITY, BLOCK = 64, 8
-LAYOUT = transition_layout(
+LAYOUT = row_layout(
     EnvSpec(id="", obs_shape=(50,), action_shape=(4,), action_low=(-1,) * 4, action_high=(1,) * 4)
 )
 NUM_WEIGHTS = 65_536  # 256 KiB

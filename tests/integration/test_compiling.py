@@ -22,13 +22,13 @@ from spreeze.algos import ALGORITHMS
 from spreeze.learning.compiled import compiler as compiling
 from spreeze.learning.compiled import job
 from spreeze.learning.compiled.job import Compilation
-from spreeze.learning.compiled.key import Recipe, set_precision
-from spreeze.learning.compiled.verify import disagreement
+from spreeze.learning.compiled.key import CompileKey, set_precision
+from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import load_policy
 from spreeze.roles.learner import update_runner
-from spreeze.roles.learner.compile_key import recipe_of
-from spreeze.roles.learner.update_runner import Swap
+from spreeze.roles.learner.compile_key import compile_key
+from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.settings.config import config_from_json, config_with, default_config
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
@@ -54,14 +54,14 @@ LESS_PRECISE, MOMENTS = 5e-3, 0.5
 2.4e-3 and 0.25 away, over three times thirty rounds of each algorithm; a wrong gradient is 1 away."""
 
 
-def recipe(
+def key(
     name: str = "sac",
     precision: str = "float32",
     batch_size: int = 64,
     device: str = "cpu",
     kind: str = "Box",
-) -> Recipe:
-    return Recipe(
+) -> CompileKey:
+    return CompileKey(
         algo=name,
         hyper=dataclasses.asdict(ALGORITHMS[name].config(hidden=(64, 64))),
         spec=cases.SPECS[kind].to_json(),
@@ -73,7 +73,7 @@ def recipe(
     )
 
 
-def filled(made: Recipe) -> Any:
+def filled(made: CompileKey) -> Any:
     """The plain update, with some transitions to learn from."""
     set_precision(made.precision)
     updater = made.updater(plain_arithmetic(made.precision))
@@ -98,7 +98,7 @@ def settle(compilation: Compilation) -> None:
     compilation.close()
 
 
-def compiled(made: Recipe, log: Path) -> Any:
+def compiled(made: CompileKey, log: Path) -> Any:
     """The compiled form, made in the background as the learner has it made."""
     compilation = Compilation(made, log)
     settle(compilation)
@@ -110,20 +110,20 @@ def test_a_form_that_is_loaded_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    made = recipe("sac", "float32")
+    made = key("sac", "float32")
     step = compiled(made, tmp_path / "log")
     assert not list(tmp_path.glob("aotinductor*"))
-    assert disagreement(made, filled(made), step) is None, "and works without it"
+    assert find_mismatch(made, filled(made), step) is None, "and works without it"
 
 
 @pytest.mark.parametrize(("name", "kind", "device", "precision"), CASES)
 def test_many_compiled_updates_equal_the_plain_ones(
     name: str, kind: str, device: str, precision: str, tmp_path: Path
 ) -> None:
-    made = recipe(name, precision, device=device, kind=kind)
+    made = key(name, precision, device=device, kind=kind)
     step = compiled(made, tmp_path / "log")
     exact, fast = filled(dataclasses.replace(made, precision="float32")), filled(made)
-    assert disagreement(made, fast, step) is None
+    assert find_mismatch(made, fast, step) is None
     fast.use(64, step)
     offs = []
     for i in range(ROUNDS):
@@ -149,7 +149,7 @@ def test_many_compiled_updates_equal_the_plain_ones(
 @pytest.mark.parametrize(("name", "kind"), cases.CASES)
 def test_an_update_is_the_same_operations_whatever_the_numbers(name: str, kind: str) -> None:
     """What is compiled is a trace: it must hold for other transitions and a later state too."""
-    made = recipe(name, kind=kind)
+    made = key(name, kind=kind)
     updater = filled(made)
     with torch.no_grad():
         traced = make_fx(made.updater("float32", hollow=True).plain)(
@@ -170,33 +170,33 @@ def test_without_a_form_of_our_own_kernels_the_plain_one_is_compiled(
     """A GPU that the kernels do not fit still gets a compiled update."""
     tried = []
 
-    def compile_or_fail(_: Recipe, arithmetic: str) -> None:
+    def compile_or_fail(_: CompileKey, arithmetic: str) -> None:
         tried.append(arithmetic)
         if arithmetic == "fused":
             raise RuntimeError("out of shared memory")
 
     monkeypatch.setattr(compiling, "_compile", compile_or_fail)
-    monkeypatch.setattr(Recipe, "arithmetic", "fused")
-    compiling.compile_step(recipe(precision="bf16"))
+    monkeypatch.setattr(CompileKey, "arithmetic", "fused")
+    compiling.compile_step(key(precision="bf16"))
     assert tried == ["fused", "half"]
     assert "out of shared memory" in capsys.readouterr().err
 
 
 def test_a_wrong_update_is_not_taken() -> None:
-    made = recipe()
+    made = key()
     updater = filled(made)
 
     def wrong(*inputs: Any) -> Any:
         first, *rest = updater.plain(*inputs)
         return (first * 1.1, *rest)
 
-    assert disagreement(made, updater, updater.plain) is None
-    assert "critic" in str(disagreement(made, updater, wrong))
+    assert find_mismatch(made, updater, updater.plain) is None
+    assert "critic" in str(find_mismatch(made, updater, wrong))
 
 
 @pytest.mark.parametrize("change", ["batch_size", "capacity", "precision", "hidden"])
 def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
-    made = recipe()
+    made = key()
     if change == "hidden":
         other = dataclasses.replace(made, hyper=made.hyper | {"hidden": (32, 32)})
     else:
@@ -211,14 +211,14 @@ def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
 def test_of_an_algorithm_of_ones_own_only_rates_are_known_to_be_data() -> None:
     """It may compute with any knob, whatever that means in ours."""
     example = Path(__file__).parents[2] / "examples" / "custom_algorithm.py"
-    made = dataclasses.replace(recipe(), algo=f"{example}:ENTRY")
+    made = dataclasses.replace(key(), algo=f"{example}:ENTRY")
     assert dataclasses.replace(made, hyper=made.hyper | {"gamma": 0.5}).path() != made.path()
     assert dataclasses.replace(made, hyper=made.hyper | {"lr": 0.5}).path() == made.path()
 
 
 def test_no_compiler_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "compiler", lambda: None)
-    compilation = Compilation(recipe(batch_size=65), tmp_path / "log")
+    compilation = Compilation(key(batch_size=65), tmp_path / "log")
     settle(compilation)
     assert compilation.step is None
     assert "no C++ compiler" in (compilation.problem or "")
@@ -229,7 +229,7 @@ def test_a_compilation_that_fails_says_where_to_look(
 ) -> None:
     monkeypatch.setenv("CXX", "/bin/false")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    compilation = Compilation(recipe(batch_size=66), tmp_path / "log")
+    compilation = Compilation(key(batch_size=66), tmp_path / "log")
     settle(compilation)
     assert compilation.step is None
     assert str(tmp_path / "log") in (compilation.problem or "")
@@ -246,14 +246,14 @@ def test_a_form_that_cannot_be_loaded_stays_with_the_compiler(
         Path(package_path).write_bytes(b"not a compiled update")
 
     monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", write)
-    made = recipe(batch_size=68)
+    made = key(batch_size=68)
     with pytest.raises(RuntimeError):
         compiling.compile_step(made)
     assert not made.path().exists()
 
 
 def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
-    made = recipe(batch_size=67)
+    made = key(batch_size=67)
     made.path().parent.mkdir(parents=True, exist_ok=True)
     made.path().write_bytes(b"not a compiled update")
     compilation = Compilation(made, tmp_path / "log")
@@ -268,7 +268,7 @@ def context(batch_size: int, tmp_path: Path, **knobs: str) -> Any:
     made = {"learner.batch_size": batch_size, "device": "cpu", "cores": "shared"}
     return SimpleNamespace(
         config=config_with(default_config(env="x"), made | knobs),
-        words={},
+        counters={},
         control=SimpleNamespace(supervisor={"batch_size": batch_size}),
         run=SimpleNamespace(log=lambda _: tmp_path / "log"),
         note=lambda _: None,
@@ -279,7 +279,7 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless it is another one now, or of an algorithm that may compute with what we do not know of."""
-    made = recipe()
+    made = key()
     compiled(made, tmp_path / "log")
     proof = made.path().with_suffix(".right")
     proof.unlink(missing_ok=True)
@@ -287,20 +287,20 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
 
     def look(*what: Any) -> str | None:
         looked.append("looked")
-        return disagreement(*what)
+        return find_mismatch(*what)
 
-    monkeypatch.setattr(update_runner, "disagreement", look)
-    monkeypatch.setattr(Swap, "_recipes", lambda *_: [made])
+    monkeypatch.setattr(update_runner, "find_mismatch", look)
+    monkeypatch.setattr(UpdateRunner, "_keys", lambda *_: [made])
 
     def learn(verdict: int = 1) -> dict[str, float]:
         updater = filled(made)
         ctx = context(64, tmp_path)
-        Swap(ctx, updater, updater._replay).run()
-        assert ctx.words["compiled"] == verdict
+        UpdateRunner(ctx, updater, updater._replay).run()
+        assert ctx.counters["compiled"] == verdict
         return updater.metrics()
 
     with monkeypatch.context() as patch:
-        patch.setattr(update_runner, "disagreement", lambda *_: "wrong")
+        patch.setattr(update_runner, "find_mismatch", lambda *_: "wrong")
         learn(verdict=3)
     assert not proof.exists()
     first = learn()
@@ -329,7 +329,7 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
 def test_a_learner_that_shares_its_cores_has_its_first_seconds_alone(
     device: str, cores: str, begun: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, started, made = [1000.0], [], recipe(device=device, batch_size=67)
+    clock, started, made = [1000.0], [], key(device=device, batch_size=67)
 
     def start(_: Compilation) -> Any:
         started.append(clock[0])
@@ -337,11 +337,11 @@ def test_a_learner_that_shares_its_cores_has_its_first_seconds_alone(
 
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     monkeypatch.setattr(Compilation, "_start", start)
-    monkeypatch.setattr(Recipe, "path", lambda _: tmp_path / "none yet")
-    monkeypatch.setattr(Swap, "_recipes", lambda *_: [made])
-    updater = filled(recipe(batch_size=67))
+    monkeypatch.setattr(CompileKey, "path", lambda _: tmp_path / "none yet")
+    monkeypatch.setattr(UpdateRunner, "_keys", lambda *_: [made])
+    updater = filled(key(batch_size=67))
     ctx = context(67, tmp_path, device=device, cores=cores)
-    learner = Swap(ctx, updater, updater._replay)
+    learner = UpdateRunner(ctx, updater, updater._replay)
     clock[0] += 5  # until there is something to learn from
     seen = []
     for seconds in (0, 1, 8.9, 0.2):
@@ -355,10 +355,10 @@ def test_a_learner_that_shares_its_cores_has_its_first_seconds_alone(
 def test_what_another_run_has_compiled_meanwhile_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = recipe()
+    made = key()
     compiled(made, tmp_path / "log")
     ready, path = made.path(), tmp_path / f"later{made.path().suffix}"
-    monkeypatch.setattr(Recipe, "path", lambda _: path)
+    monkeypatch.setattr(CompileKey, "path", lambda _: path)
     monkeypatch.setattr(Compilation, "_start", lambda _: pytest.fail("compiled anew"))
     compilation = Compilation(made, tmp_path / "log", wait_s=0.1)
     assert not compilation.poll()
@@ -374,7 +374,7 @@ def test_a_compiler_that_cannot_be_started_does_not_end_learning(
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(job.subprocess, "Popen", start)
-    compilation = Compilation(recipe(batch_size=68), tmp_path / "log")
+    compilation = Compilation(key(batch_size=68), tmp_path / "log")
     settle(compilation)
     assert "Cannot allocate memory" in (compilation.problem or "")
 
@@ -388,7 +388,7 @@ def swapped(tmp_path: Path, runs: str) -> Path:
     )
     config = config_from_json(RunDir(first.path).read("config")["config"])
     spec = EnvSpec.from_json(RunDir(first.path).read("config")["env_spec"])
-    compiled(recipe_of(config, spec, 64), tmp_path / "log")
+    compiled(compile_key(config, spec, 64), tmp_path / "log")
     return spreeze.train(fakes.wide_env, runs=runs, time="7s", **knobs).path
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fake_runs import PIXEL, append, make_run, write
-from spreeze.store.video import Film
+from spreeze.store.video import VideoWriter
 from user_runs import learning, read, training
 
 CHROMIUM = next(
@@ -111,7 +111,7 @@ def dashboard(folder: Path) -> Iterator[str]:
 
 def make_film(path: Path) -> None:
     """Half a second of film."""
-    film = Film(path, 20.0)
+    film = VideoWriter(path, 20.0)
     for shade in range(0, 250, 25):
         film.add(np.full((64, 64, 3), shade, np.uint8))
     film.close("how it ended")

@@ -11,11 +11,11 @@ import pytest
 import fakes
 import spreeze
 from spreeze.cli.commands.tune import main
-from spreeze.learning.compiled.key import Recipe
-from spreeze.roles.learner.compile_key import recipe_of
+from spreeze.learning.compiled.key import CompileKey
+from spreeze.roles.learner.compile_key import compile_key
 from spreeze.run import plan
-from spreeze.settings.config import config_from_json, settled
-from spreeze.settings.probe import Question
+from spreeze.settings.config import config_from_json, resolved
+from spreeze.settings.probe import ProbeRequest
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.probe
 
 
 @pytest.fixture
-def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Question]:
+def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ProbeRequest]:
     """Those that were not answered from memory, which is empty at first."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    asked: list[Question] = []
+    asked: list[ProbeRequest] = []
     call = plan.call
 
     def listen(processes: Any, function: Any, *arguments: Any, **options: Any) -> Any:
-        asked.extend(argument for argument in arguments if isinstance(argument, Question))
+        asked.extend(argument for argument in arguments if isinstance(argument, ProbeRequest))
         return call(processes, function, *arguments, **options)
 
     monkeypatch.setattr(plan, "call", listen)
@@ -38,7 +38,7 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Question]
 
 
 def test_the_command_says_what_it_saw_and_chose_and_remembers_it(
-    tmp_path: Path, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, questions: list[ProbeRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.5)
     files = [tmp_path / "first.json", tmp_path / "again.json"]
@@ -56,7 +56,7 @@ def test_the_command_says_what_it_saw_and_chose_and_remembers_it(
 
 def test_where_learning_decides_the_batch_the_rest_is_said_all_the_same(
     tmp_path: Path,
-    questions: list[Question],
+    questions: list[ProbeRequest],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -70,7 +70,9 @@ def test_where_learning_decides_the_batch_the_rest_is_said_all_the_same(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_run_measures_once_and_keeps_the_reasons(runs: str, questions: list[Question]) -> None:
+def test_a_run_measures_once_and_keeps_the_reasons(
+    runs: str, questions: list[ProbeRequest]
+) -> None:
     for _ in range(2):
         run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k")
     assert len(questions) == 1
@@ -80,22 +82,22 @@ def test_a_run_measures_once_and_keeps_the_reasons(runs: str, questions: list[Qu
 
 
 def test_what_it_compiles_is_what_a_run_looks_for(
-    runs: str, questions: list[Question], monkeypatch: pytest.MonkeyPatch
+    runs: str, questions: list[ProbeRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.1)
-    made: list[Recipe] = []
+    made: list[CompileKey] = []
     monkeypatch.setattr("spreeze.bench.learner.compiled", made.append)
     assert main(["fakes:ReachEnv", "--compile"], 0.0) == 0
     run = spreeze.train("fakes:ReachEnv", runs=runs, steps="2k")
     assert len(questions) == 1, "and what it has measured is remembered"
     kept = RunDir(run.path).read("config")
     config, spec = config_from_json(kept["config"]), EnvSpec.from_json(kept["env_spec"])
-    wanted = recipe_of(config, spec, settled(config.learner.batch_size))
-    assert [recipe.path() for recipe in made] == [wanted.path()]
+    wanted = compile_key(config, spec, resolved(config.learner.batch_size))
+    assert [key.path() for key in made] == [wanted.path()]
 
 
 def test_without_a_compiler_it_says_so_in_a_sentence(
-    questions: list[Question], monkeypatch: pytest.MonkeyPatch
+    questions: list[ProbeRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.1)
     monkeypatch.setattr("spreeze.learning.compiled.job.compiler", lambda: None)
@@ -103,7 +105,7 @@ def test_without_a_compiler_it_says_so_in_a_sentence(
         main(["fakes:ReachEnv", "--compile"], 0.0)
 
 
-def test_switched_off_it_measures_nothing(runs: str, questions: list[Question]) -> None:
+def test_switched_off_it_measures_nothing(runs: str, questions: list[ProbeRequest]) -> None:
     run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k", **{"tuner.off": True})
     assert questions == []
     assert run.summary["batch_size"] == 256
@@ -112,7 +114,7 @@ def test_switched_off_it_measures_nothing(runs: str, questions: list[Question]) 
 def test_a_probe_that_fails_is_said_and_the_run_goes_on(
     runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Question) -> None:
+    def fail(_: ProbeRequest) -> None:
         raise MemoryError("the probe had no luck")
 
     monkeypatch.setattr(plan, "measure", fail)

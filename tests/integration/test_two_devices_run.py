@@ -16,8 +16,8 @@ import fakes
 import spreeze
 from spreeze.bench import commands as bench
 from spreeze.learning.compiled.job import Compilation
-from spreeze.learning.two_devices.halves import ActorHalf
-from spreeze.roles.learner.compile_key import recipe_of
+from spreeze.learning.two_devices.halves import ActorUpdater
+from spreeze.roles.learner.compile_key import compile_key
 from spreeze.settings.config import config_from_json
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
@@ -69,10 +69,10 @@ def test_serial_runs_on_two_devices_are_bit_equal(runs: str) -> None:
 def test_a_crash_of_the_actors_side_ends_the_run_with_its_cause(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: ActorHalf) -> None:
+    def fail(_: ActorUpdater) -> None:
         raise ZeroDivisionError("the actor fell over")
 
-    monkeypatch.setattr(ActorHalf, "run", fail)
+    monkeypatch.setattr(ActorUpdater, "run", fail)
     with pytest.raises(RuntimeError, match="ZeroDivisionError: the actor fell over"):
         spreeze.train(
             fakes.ReachEnv, runs=runs, serial=True, device="cpu,cpu", steps="9000", **SMALL
@@ -88,7 +88,7 @@ def test_both_halves_are_compiled_and_swapped_in(device: str, runs: str, tmp_pat
     config = config_from_json(stored["config"])
     spec = EnvSpec.from_json(stored["env_spec"])
     for part in ("critic", "actor"):
-        compilation = Compilation(recipe_of(config, spec, 64, part=part), tmp_path / "log")
+        compilation = Compilation(compile_key(config, spec, 64, part=part), tmp_path / "log")
         while not compilation.poll():
             time.sleep(0.05)
         compilation.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from spreeze.policy import Head, PolicyForm
-from spreeze.rows import RowForm
+from spreeze.rows import RowFormat
 from spreeze.spec import Floats
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class AlgoConfig:
         assert self.hidden != "auto", "tuner.resolve fills it"
         return tuple(self.hidden)
 
-    def rows(self) -> RowForm:
+    def row_format(self) -> RowFormat:
         """What samplers write."""
-        return RowForm(
+        return RowFormat(
             gamma=self.gamma,
             termination_cost=self.termination_cost,
             past_return=self.normalise_reward,
@@ -144,9 +144,9 @@ class OffPolicyConfig(AlgoConfig):
     priority_correction: float = 0.4
     """How much of the bias is made up for that drawing by error brings, from 0 to 1."""
 
-    def rows(self) -> RowForm:
+    def row_format(self) -> RowFormat:
         """Transitions of n steps."""
-        return replace(super().rows(), n_step=self.n_step)
+        return replace(super().row_format(), n_step=self.n_step)
 
     def rates(self) -> tuple[float, float]:
         """Learning rate and tau."""

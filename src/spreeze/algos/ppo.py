@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
 from spreeze.policy import Head
-from spreeze.rows import RowForm
+from spreeze.rows import RowFormat
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -57,9 +57,9 @@ class PPOConfig(AlgoConfig):
         """Choices, or a Gaussian with a spread of its own."""
         return "categorical" if spec.discrete else "gaussian"
 
-    def rows(self) -> RowForm:
+    def row_format(self) -> RowFormat:
         """Segments."""
-        return replace(super().rows(), segment=self.segment)
+        return replace(super().row_format(), segment=self.segment)
 
     def reuse(self) -> float:
         """The knob of that name."""

@@ -18,13 +18,13 @@ from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.bench.reference import PLAIN
 from spreeze.learning.compiled.job import Compilation
-from spreeze.learning.compiled.key import Recipe, set_precision
-from spreeze.learning.compiled.verify import disagreement
+from spreeze.learning.compiled.key import CompileKey, set_precision
+from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.learning.replay import Replay, draw, gather
 from spreeze.learning.update import State, StepFunction, init_state
 from spreeze.learning.updater import Updater
 from spreeze.networks import plain_arithmetic
-from spreeze.rows import as_matrix, transition_layout
+from spreeze.rows import as_matrix, row_layout
 from spreeze.spec import EnvSpec
 
 CAPACITY, ROWS = 1_000_000, 200_000
@@ -34,11 +34,11 @@ TURNS = 6
 MATMULS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
-def usual_recipe(
+def default_key(
     spec: EnvSpec, algo: str, batch_size: int, device: str, precision: str, threads: int
-) -> Recipe:
+) -> CompileKey:
     """The update that is measured if nothing else is said: two layers of 256, a million transitions."""
-    return Recipe(
+    return CompileKey(
         algo=algo,
         hyper=vars(find_algorithm(algo).config(hidden=(256, 256))),
         spec=spec.to_json(),
@@ -50,26 +50,26 @@ def usual_recipe(
     )
 
 
-def measure(recipe: Recipe, seconds: float) -> dict[str, Any]:
+def measure(key: CompileKey, seconds: float) -> dict[str, Any]:
     """Updates per second of the fastest path and of the plain one, in turns."""
-    device, precision, batch_size = recipe.device, recipe.precision, recipe.batch_size
-    torch.set_num_threads(recipe.threads)
+    device, precision, batch_size = key.device, key.precision, key.batch_size
+    torch.set_num_threads(key.threads)
     torch.set_flush_denormal(True)
     set_precision(precision)
-    spec, entry = EnvSpec.from_json(recipe.spec), find_algorithm(recipe.algo)
-    algorithm = entry.build(entry.config(**recipe.hyper), spec, plain_arithmetic(precision))
-    replay = filled_replay(algorithm, torch.device(device), recipe.capacity)
+    spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
+    algorithm = entry.build(entry.config(**key.hyper), spec, plain_arithmetic(precision))
+    replay = filled_replay(algorithm, torch.device(device), key.capacity)
     state = init_state(algorithm, 0, replay.data.device)
     chunk = CHUNK if device != "cpu" else 1
     fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
     began = time.monotonic()
-    step = compiled(recipe)
+    step = compiled(key)
     compile_s = time.monotonic() - began
-    if wrong := disagreement(recipe, fast, step):
+    if wrong := find_mismatch(key, fast, step):
         raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
     cost = Cost(fast, batch_size)
     fast.use(batch_size, step)
-    plain_round, num_plain = _plain_round(recipe.algo, algorithm, replay, state, batch_size)
+    plain_round, num_plain = _plain_round(key.algo, algorithm, replay, state, batch_size)
     rates: dict[str, list[float]] = {"fast": [], "plain": []}
     for _ in range(TURNS):
         share = seconds / (2 * TURNS)
@@ -117,11 +117,11 @@ def _plain_round(
     return plain_round, num
 
 
-def compiled(recipe: Recipe) -> StepFunction:
+def compiled(key: CompileKey) -> StepFunction:
     """The compiled update, made in a process of its own as in a run."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "compiler.log"
-        compilation = Compilation(recipe, log)
+        compilation = Compilation(key, log)
         while not compilation.poll():
             time.sleep(0.02)
         compilation.close()
@@ -186,7 +186,7 @@ def rate(function: Callable[[], Any], count: int, seconds: float, device: str) -
 
 def filled_replay(algorithm: Algorithm, device: torch.device, capacity: int) -> Replay:
     """Transitions that mean nothing."""
-    layout = transition_layout(algorithm.spec, algorithm.config.rows())
+    layout = row_layout(algorithm.spec, algorithm.config.row_format())
     replay = Replay(layout, capacity, device)
     num_rows = min(ROWS, capacity)
     rows = np.zeros(num_rows, layout.dtype)

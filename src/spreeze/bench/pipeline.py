@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 
 from spreeze.bench.learner import compiled
-from spreeze.machine.facts import look_around
-from spreeze.roles.learner.compile_key import recipe_of
+from spreeze.machine.facts import detect_machine
+from spreeze.roles.learner.compile_key import compile_key
 from spreeze.run.launch import launch
 from spreeze.run.plan import describe_env, make_plan
 from spreeze.run.processes.pool import Processes
 from spreeze.run.progress import Snapshot
-from spreeze.settings.config import Config, config_with, settled
+from spreeze.settings.config import Config, config_with, resolved
 from spreeze.store.rundir import RunDir
 
 FREE = (0.0, 1e6)
@@ -104,11 +104,11 @@ def measure(config: Config, seconds: float) -> dict[str, Any]:
     processes = Processes()
     try:
         spec = describe_env(config.env, config, processes, [])
-        chosen = make_plan(config, spec, look_around(), processes).config
+        chosen = make_plan(config, spec, detect_machine(), processes).config
     finally:
         processes.close()
-    batch_size = settled(chosen.learner.batch_size)
-    compiled(recipe_of(chosen, spec, batch_size))  # so that the run has it from the start
+    batch_size = resolved(chosen.learner.batch_size)
+    compiled(compile_key(chosen, spec, batch_size))  # so that the run has it from the start
     turns = Turns(seconds)
     with TemporaryDirectory() as folder:
         limits: dict[str, Any] = {"runs": folder, "time": f"{START_LIMIT_S + 2 * seconds}s"}
@@ -125,8 +125,8 @@ def measure(config: Config, seconds: float) -> dict[str, Any]:
     return {
         "env": config.env,
         "device": chosen.device,
-        "processes": settled(chosen.sampler.processes),
-        "envs_per_process": settled(chosen.sampler.envs_per_process),
+        "processes": resolved(chosen.sampler.processes),
+        "envs_per_process": resolved(chosen.sampler.envs_per_process),
         "batch_size": batch_size,
         **rates,
         "sample_ratio": rates["sample_hz"] / rates["sample_alone_hz"],

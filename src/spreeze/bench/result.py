@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from spreeze.errors import UsageError
-from spreeze.machine.facts import cpu_name, look_around
+from spreeze.machine.facts import cpu_name, detect_machine
 from spreeze.settings.checks import check_config
 from spreeze.settings.config import Config
 from spreeze.store.files import write_json
@@ -33,7 +33,7 @@ def checked(config: Config, seconds: float) -> Config:
     return config
 
 
-def hand_out(
+def write_result(
     kind: str, arguments: list[str], file: str | None, began: float, result: dict[str, Any]
 ) -> None:
     """Write a result with what it was measured on."""
@@ -57,7 +57,7 @@ def _without_json(arguments: list[str]) -> list[str]:
 
 def machine_facts() -> dict[str, Any]:
     """What a result was measured on."""
-    machine = look_around()
+    machine = detect_machine()
     return {
         "cpu": cpu_name(),
         "cores": machine.cores,

@@ -28,7 +28,7 @@ from spreeze.roles.context import Context, Job, join, start
 from spreeze.roles.pacing import NO_LIMIT
 from spreeze.run.plan import Plan
 from spreeze.run.processes.pool import Child, Processes
-from spreeze.settings.config import settled
+from spreeze.settings.config import resolved
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 from spreeze.wires.weights import Weights
@@ -58,7 +58,7 @@ class Clock:
 def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) -> dict[str, Any]:
     """Env steps per second of all samplers of a plan together, and of the bare simulators."""
     config = plan.config
-    num, envs = settled(config.sampler.processes), settled(config.sampler.envs_per_process)
+    num, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
     turn_s = seconds / (len(KINDS) * TURNS + 2)
     with TemporaryDirectory() as folder:
         arena = Arena.create(plan.blocks)
@@ -130,7 +130,7 @@ def work(payload: bytes, report_fd: int, arena_fd: int) -> int:
     bench = SamplerBench(ctx)
     bench.full(turn_s, Clock())  # the actions that the reference takes, too
     bench.prepare_references()
-    ctx.words["beats"] = 1
+    ctx.counters["beats"] = 1
     while not ctx.control.stopping:
         time.sleep(0.001)
     began = time.monotonic()
@@ -151,9 +151,9 @@ class SamplerBench:
     def __init__(self, ctx: Context) -> None:
         """A sampler as in a run, but for the learner."""
         self._ctx = ctx
-        self._num_envs = settled(ctx.config.sampler.envs_per_process)
+        self._num_envs = resolved(ctx.config.sampler.envs_per_process)
         self._lane: NDArray[np.void] = ctx.experience._rows[ctx.job.index]
-        self._segment = ctx.config.hyper.rows().segment
+        self._segment = ctx.config.hyper.row_format().segment
         self._rounds = (len(self._lane) // self._num_envs - 1) * self._segment
         self._references: dict[str, Callable[[Clock, float], None]] = {}
         self.pss_mb = 0.0
@@ -161,18 +161,18 @@ class SamplerBench:
 
     def full(self, seconds: float, clock: Clock) -> None:
         """The real role, from its very first step on."""
-        words = self._ctx.words
-        words["env_steps"] = 0
+        counters = self._ctx.counters
+        counters["env_steps"] = 0
         self._ctx.experience._words[self._ctx.job.index] = 0
         role = start(self._ctx)
         next(role)
-        steps, began = int(words["env_steps"]), time.perf_counter()
+        steps, began = int(counters["env_steps"]), time.perf_counter()
         for i in range(self._rounds):
             next(role)
             if time.perf_counter() - began > seconds and i >= self._segment:
                 break
         clock.seconds += time.perf_counter() - began
-        clock.steps += int(words["env_steps"]) - steps
+        clock.steps += int(counters["env_steps"]) - steps
         self.pss_mb = self.pss_mb or _pss_mb()
         role.close()  # type: ignore[attr-defined]
 
@@ -186,7 +186,7 @@ class SamplerBench:
     def prepare_references(self) -> None:
         """The same environments with the actions of the sampler's turn, and with uniform ones."""
         ctx, num = self._ctx, self._num_envs
-        num_rows = int(ctx.words["env_steps"]) // (num * self._segment)
+        num_rows = int(ctx.counters["env_steps"]) // (num * self._segment)
         policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
         rows = self._lane["action"][: num_rows * num].reshape(num_rows, num, self._segment, -1)
         taken = rows.swapaxes(1, 2).reshape(num_rows * self._segment, num, -1)
@@ -197,7 +197,7 @@ class SamplerBench:
         vector = isinstance(first, VectorEnv)
         envs = [] if vector else [first, *(make_env(ctx.job.env) for _ in range(num - 1))]
         for kind, chosen in (("raw", taken), ("random", uniform)):
-            actions = np.stack([policy.scale(row) for row in chosen])
+            actions = np.stack([policy.to_env_action(row) for row in chosen])
             self._references[kind] = (
                 _vector_reference(first, actions, seed)
                 if vector
@@ -208,7 +208,7 @@ class SamplerBench:
         """Microseconds of one env step that go to each part of it."""
         ctx, num = self._ctx, self._num_envs
         hyper = ctx.config.hyper
-        group = make_group(ctx.job.env, ctx.spec, num, hyper.rows())
+        group = make_group(ctx.job.env, ctx.spec, num, hyper.row_format())
         policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
         ctx.weights.fetch(policy.vector, 0)
         lane, spent = (
@@ -228,7 +228,7 @@ class SamplerBench:
         for _ in range(PARTS_ROUNDS):
             began = time.perf_counter()
             actions = policy.act(group.obs, True)
-            env_actions = policy.scale(actions)
+            env_actions = policy.to_env_action(actions)
             acted = time.perf_counter()
             lane.commit(group.step(actions, env_actions, 1, lane.reserve(), policy.log_prob))
             spent["act"] += acted - began

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from spreeze.algos import find_algorithm
 from spreeze.bench.learner import CHUNK, RATES, TURNS, compiled, filled_replay, rate
-from spreeze.learning.compiled.key import Recipe, set_precision
-from spreeze.learning.compiled.verify import disagreement
+from spreeze.learning.compiled.key import CompileKey, set_precision
+from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.learning.two_devices.channel import way_between
-from spreeze.learning.two_devices.pair import Pair
+from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 from spreeze.learning.update import State, init_state
 from spreeze.learning.updater import Updater
 from spreeze.networks import plain_arithmetic
@@ -32,33 +32,33 @@ ASSUMPTIONS = (
 )
 
 
-def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
+def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]:
     """Updates per second on one device and on two, in turns, and of each half alone."""
-    first, size = torch.device(recipe.device), recipe.batch_size
-    torch.set_num_threads(recipe.threads)
+    first, size = torch.device(key.device), key.batch_size
+    torch.set_num_threads(key.threads)
     torch.set_flush_denormal(True)
-    set_precision(recipe.precision)
+    set_precision(key.precision)
     if first.index is not None:
         torch.cuda.set_device(first)
-    spec, entry = EnvSpec.from_json(recipe.spec), find_algorithm(recipe.algo)
-    hyper = entry.config(**recipe.hyper)
-    algorithm = entry.build(hyper, spec, plain_arithmetic(recipe.precision))
-    replay = filled_replay(algorithm, first, recipe.capacity)
+    spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
+    hyper = entry.config(**key.hyper)
+    algorithm = entry.build(hyper, spec, plain_arithmetic(key.precision))
+    replay = filled_replay(algorithm, first, key.capacity)
     chunk = CHUNK if "cuda" in (first.type, torch.device(second).type) else 4
 
     def state() -> State:
         return init_state(algorithm, 0, first)
 
     one = Updater(algorithm, replay, state(), size, RATES, chunk)
-    _use_compiled(one, recipe)
-    pair = Pair(algorithm, replay, state(), size, RATES, chunk, torch.device(second))
-    _use_compiled(pair.critic, dataclasses.replace(recipe, part="critic"))
-    of_actor = dataclasses.replace(recipe, part="actor", device=second, capacity=0)
+    _use_compiled(one, key)
+    pair = TwoDeviceUpdater(algorithm, replay, state(), size, RATES, chunk, torch.device(second))
+    _use_compiled(pair.critic, dataclasses.replace(key, part="critic"))
+    of_actor = dataclasses.replace(key, part="actor", device=second, capacity=0)
     _use_compiled(pair.actor, of_actor)
     share = seconds / (2 * TURNS + 2)
     bursts, ones = [], []
     for _ in range(TURNS):
-        ones.append(rate(one.run, one.chunk, share, recipe.device))
+        ones.append(rate(one.run, one.chunk, share, key.device))
         bursts.append(_burst(pair, share))
     alone: dict[str, float] = {
         half.part: rate(half.run, half.chunk, share, str(half.device)) for half in pair.parts
@@ -67,7 +67,7 @@ def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
     one_hz, way = float(np.median(ones)), way_between(first, torch.device(second))[0]
     return {
         "batch_size": size,
-        "precision": recipe.precision,
+        "precision": key.precision,
         "one_device": {"update_hz": one_hz, "update_frame_hz": one_hz * size},
         "two_devices": {
             **two,
@@ -84,7 +84,7 @@ def measure_pair(recipe: Recipe, second: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def model(pair: Pair, alone: dict[str, float], one_hz: float) -> dict[str, Any]:
+def model(pair: TwoDeviceUpdater, alone: dict[str, float], one_hz: float) -> dict[str, Any]:
     """What two GPUs of this kind would give; of anything else it says nothing."""
     if {pair.device.type, pair.actor.device.type} != {"cuda"}:
         return {"links": {}, "assumptions": ["nothing: it is one of two GPUs of the same kind"]}
@@ -117,14 +117,14 @@ def over_link(
     return {"update_hz": hz, "limit": limit, "speedup": hz / one_hz, "s_per_chunk": times}
 
 
-def _use_compiled(updater: Updater, recipe: Recipe) -> None:
-    step = compiled(recipe)
-    if wrong := disagreement(recipe, updater, step):
+def _use_compiled(updater: Updater, key: CompileKey) -> None:
+    step = compiled(key)
+    if wrong := find_mismatch(key, updater, step):
         raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
-    updater.use(recipe.batch_size, step)
+    updater.use(key.batch_size, step)
 
 
-def _burst(pair: Pair, seconds: float) -> dict[str, float]:
+def _burst(pair: TwoDeviceUpdater, seconds: float) -> dict[str, float]:
     """Both sides running freely for a while; the last chunk of the actor counts too."""
     pair.run()
     busy = pair.critic_busy, pair.actor_busy

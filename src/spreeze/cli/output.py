@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def own_stdout() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """What environments print inside the block, from C too, goes to standard error: the facts stay alone."""
     sys.stdout.flush()
     kept = os.dup(1)

@@ -11,7 +11,7 @@ from starlette.routing import Route, Router
 
 from spreeze.dashboard.access import Access, App, Guard
 from spreeze.dashboard.events import Channels
-from spreeze.dashboard.runs import VIDEO_BYTES, Library, StoredRun
+from spreeze.dashboard.runs import VIDEO_BYTES, RunIndex, StoredRun
 from spreeze.dashboard.tail import VIDEOS, curve
 
 STATIC = Path(__file__).parent / "static"
@@ -28,7 +28,7 @@ class Page:
 
     def __init__(self, folder: Path, first: str | None = None) -> None:
         """Show the runs of `folder`, first the one of this name."""
-        self.library = Library(folder)
+        self.library = RunIndex(folder)
         self.channels = Channels()
         self._first = first
         # Read once, served by name from here: an address never becomes a path.

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from spreeze.dashboard.access import Receive, Scope, Send
 from spreeze.dashboard.runs import StoredRun
-from spreeze.dashboard.tail import Following
+from spreeze.dashboard.tail import RunTail
 
 LOOK_EVERY_S, FRAME_EVERY_S, HELLO_EVERY_S = 1.0, 0.2, 15.0
 SEND_LIMIT_S = 10.0
@@ -26,7 +26,7 @@ class Channel:
 
     def __init__(self, run: StoredRun) -> None:
         """Nothing was told yet."""
-        self.following = Following(run)
+        self.following = RunTail(run)
         self.pages = 0
         self.number = 0
         """Of the newest message; a page that missed one gets everything anew."""

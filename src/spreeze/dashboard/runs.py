@@ -107,7 +107,7 @@ def clean(value: Any, depth: int = DEPTH) -> Any:
     return None
 
 
-class Library:
+class RunIndex:
     """The runs of one folder."""
 
     def __init__(self, folder: Path) -> None:

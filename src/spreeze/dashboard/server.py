@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from spreeze.dashboard.access import Access
 from spreeze.dashboard.app import Page
-from spreeze.machine.affinity import stay_aside
+from spreeze.machine.affinity import run_in_background
 
 MAX_CONNECTIONS = 160
 REQUEST_LIMIT_S = 10.0
@@ -23,7 +23,7 @@ REQUEST_LIMIT_S = 10.0
 HEADER_BYTES, SEND_BYTES = 16 << 10, 64 << 10
 
 
-class Limited(H11Protocol):
+class LimitedHTTPProtocol(H11Protocol):
     """HTTP/1.1 that does not wait for ever and does not buffer without end."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -85,7 +85,7 @@ def make_server(page: Page, access: Access, handles_signals: bool = True) -> Ser
     """The page as a server, to be run on a listening socket."""
     config = uvicorn.Config(
         page.app(access),
-        http=Limited,
+        http=LimitedHTTPProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -109,7 +109,7 @@ def companion_main(payload: bytes, _report_fd: int, ending_fd: int, socket_fd: i
     """The page of a run, as a process beside it; ends when the supervisor closes its end of the pipe."""
     run_path, access, learner_cores = cloudpickle.loads(payload)
     setproctitle.setproctitle(f"spreeze dashboard {run_path.name}")
-    stay_aside(learner_cores)
+    run_in_background(learner_cores)
     asyncio.run(_beside_a_run(run_path, access, ending_fd, socket.socket(fileno=socket_fd)))
     return 0
 

@@ -47,7 +47,7 @@ class Table:
             self._stride *= 2
 
 
-class Following:
+class RunTail:
     """All that a page shows of a run."""
 
     def __init__(self, run: StoredRun, files: str = FILES) -> None:
@@ -143,7 +143,7 @@ VIDEOS = r"[\w-]{1,60}\.mp4"
 
 async def curve(run: StoredRun) -> list[list[float | None]]:
     """The evaluations of a run: time, env steps, updates, mean return."""
-    following = Following(run, r"evaluator-0\.jsonl")
+    following = RunTail(run, r"evaluator-0\.jsonl")
     while following.look()[1]:
         await asyncio.sleep(0)
     table = following.tables.get("evaluator-0")

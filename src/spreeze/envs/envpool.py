@@ -22,7 +22,7 @@ SEEDS = 2**31 - 2**16
 """EnvPool takes 32 bits and gives environment i the seed plus i."""
 
 
-class PoolEnv(VectorEnv[Any, Any, Any]):
+class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
     """EnvPool's environments of one id as a vector environment like any other."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -84,7 +84,7 @@ class PoolEnv(VectorEnv[Any, Any, Any]):
 
 
 @dataclass(frozen=True)
-class Pool:
+class EnvPoolTarget:
     """An environment to be simulated by EnvPool."""
 
     target: Any
@@ -96,4 +96,4 @@ class Pool:
             raise UsageError(
                 ["--env.engine envpool: takes ids that EnvPool has, not environments of your own."]
             )
-        return PoolEnv(self.target, num_envs)
+        return EnvPoolVectorEnv(self.target, num_envs)

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import wrappers
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from spreeze.envs.envpool import Pool
+from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.observations import NoVector, parts_of
 from spreeze.envs.targets import EnvTarget, make_env, missing_extra, unknown_env
 from spreeze.errors import UsageError
@@ -43,15 +43,19 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
         _try_out(spec, env)
         spec = dataclasses.replace(spec, step_us=_time_of_a_step(env))
         # A pool has as many environments as it is asked for.
-        return dataclasses.replace(spec, vector_envs=None) if isinstance(target, Pool) else spec
+        return (
+            dataclasses.replace(spec, vector_envs=None)
+            if isinstance(target, EnvPoolTarget)
+            else spec
+        )
     finally:
         with contextlib.suppress(Exception):
             env.close()
 
 
-def reference(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
+def evaluation_env(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
     """What to evaluate on: of a pool, Gymnasium's own environment of that id, if it is here and alike."""
-    if not isinstance(target, Pool):
+    if not isinstance(target, EnvPoolTarget):
         return target
     try:
         found = inspect_env(target.target, spec.id)

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from spreeze.envs.envpool import Pool
+from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.observations import flattened
 from spreeze.envs.stepping import LoopStepper, Outcome
 from spreeze.envs.suites import EXTRAS, advice
@@ -80,7 +80,7 @@ class View:
 
 
 def _make_drawn(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
-    if isinstance(target, Pool):
+    if isinstance(target, EnvPoolTarget):
         raise NoPicture("EnvPool's environments cannot be drawn, and Gymnasium has none of that id")
     size: dict[str, Any] = (
         {"width": WIDTH, "height": HEIGHT} if _is_mujoco(target) and mode != "human" else {}

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from spreeze.envs.envpool import Pool
+from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.observations import flattened, parts_of
 from spreeze.envs.targets import EnvTarget, make_env
 from spreeze.spec import EnvSpec, Floats, flatten_obs
@@ -37,7 +37,7 @@ class Outcome:
         self.truncated = np.zeros(num_envs, np.bool_)
         self.valid = np.ones(num_envs, np.bool_)
         """False where this was no transition: the fake step of an auto-reset, or numbers that are not finite."""
-        self.eventful = False
+        self.any_done_or_invalid = False
         """Whether anything ended or was not valid; if not, nobody needs to look for it."""
 
 
@@ -65,7 +65,7 @@ class LoopStepper:
     def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
         """One step of each; an ended episode is followed by a reset at once."""
         next_obs, reward, lengths = outcome.next_obs, outcome.reward, self._lengths
-        if outcome.eventful:  # the last time
+        if outcome.any_done_or_invalid:  # the last time
             outcome.terminated[:] = outcome.truncated[:] = False
             outcome.valid[:] = True
         over = []
@@ -83,7 +83,7 @@ class LoopStepper:
         if not math.isfinite(np.add.reduce(next_obs, axis=None) + np.add.reduce(reward)):
             outcome.valid[:] = np.isfinite(reward) & np.isfinite(next_obs).all(1)
             over += [i for i in np.flatnonzero(~outcome.valid).tolist() if i not in over]
-        outcome.eventful = bool(over)
+        outcome.any_done_or_invalid = bool(over)
         outcome.obs[:] = next_obs
         for i in over:
             outcome.obs[i] = self._reset(i, None)
@@ -160,7 +160,7 @@ class VectorStepper:
         outcome.valid &= finite
         self._lost[:] = ~np.isfinite(outcome.obs).all(1)
         outcome.obs[self._lost] = 0
-        outcome.eventful = bool(done.any()) or not outcome.valid.all()
+        outcome.any_done_or_invalid = bool(done.any()) or not outcome.valid.all()
 
     def close(self) -> None:
         """Close the vector environment."""
@@ -176,7 +176,7 @@ Stepper = LoopStepper | VectorStepper
 
 def make_stepper(target: EnvTarget, num_envs: int) -> Stepper:
     """`num_envs` environments, or as many as the target's own vector environment has."""
-    if isinstance(target, Pool):
+    if isinstance(target, EnvPoolTarget):
         return VectorStepper(target(num_envs))
     first = make_env(target)
     if isinstance(first, VectorEnv):

@@ -79,7 +79,7 @@ def target_name(target: EnvTarget) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
 
 
-def portable(target: EnvTarget) -> EnvTarget:
+def picklable_target(target: EnvTarget) -> EnvTarget:
     """An id that only this process has registered, as something another process can make too."""
     if isinstance(target, str) and target in gym.registry:
         spec = gym.registry[target]

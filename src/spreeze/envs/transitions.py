@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from spreeze.envs.stepping import Outcome, Stepper, make_stepper
 from spreeze.envs.targets import EnvTarget
-from spreeze.rows import TRANSITION, RowForm, Rows, as_matrix, transition_layout
+from spreeze.rows import TRANSITION, RowFormat, Rows, as_matrix, row_layout
 from spreeze.spec import EnvSpec, Floats
 
 
 class EnvGroup:
     """Environments stepped together whose steps come out as finished rows."""
 
-    def __init__(self, stepper: Stepper, spec: EnvSpec, form: RowForm = TRANSITION) -> None:
+    def __init__(self, stepper: Stepper, spec: EnvSpec, form: RowFormat = TRANSITION) -> None:
         """Drive `stepper` and make rows of `form`."""
         self._stepper = stepper
         self.num_envs = stepper.num_envs
         self._outcome = Outcome(self.num_envs, spec.obs_size)
-        self._columns = transition_layout(spec, form).columns()
+        self._columns = row_layout(spec, form).columns()
         self._past = np.zeros(self.num_envs, np.float32) if form.past_return else None
         self._gatherer = _gatherer(self.num_envs, spec, form)
         self._gamma, self._cost = np.float32(form.gamma), np.float32(form.termination_cost)
@@ -72,7 +72,7 @@ class EnvGroup:
         rows["version"][: self.num_envs] = version
         if (past := self._past_return(out)) is not None:
             matrix[:, columns["past_return"].start] = past
-        if not out.eventful:
+        if not out.any_done_or_invalid:
             return self.num_envs
         matrix[out.terminated, columns["discount"].start] = 0
         return _keep(rows[: self.num_envs], out.valid)
@@ -86,7 +86,7 @@ class EnvGroup:
         out = self._outcome
         self._stepper.step(env_actions, out)
         self._count(out)
-        if self._cost and out.eventful:
+        if self._cost and out.any_done_or_invalid:
             out.reward[out.terminated] -= self._cost
 
     def _past_return(self, out: Outcome) -> Floats | None:
@@ -94,7 +94,7 @@ class EnvGroup:
         if self._past is None:
             return None
         self._past *= self._gamma
-        if not out.eventful:
+        if not out.any_done_or_invalid:
             self._past += out.reward
             return self._past
         self._past += np.where(out.valid, out.reward, 0)
@@ -104,7 +104,7 @@ class EnvGroup:
 
     def _count(self, out: Outcome) -> None:
         """Returns and lengths of episodes."""
-        if not out.eventful:
+        if not out.any_done_or_invalid:
             self._returns += out.reward
             self._lengths += 1
             return
@@ -120,14 +120,14 @@ class EnvGroup:
             self._returns[i], self._lengths[i] = 0.0, 0
 
 
-class Window:
+class NStepBuffer:
     """The last n steps of each environment, folded into transitions of n steps.
 
     Every step is emitted exactly once, n - 1 steps later, with a window that stops where its episode
     ended; so a step of N environments gives N rows, less the fake ones.
     """
 
-    def __init__(self, num_envs: int, spec: EnvSpec, form: RowForm) -> None:
+    def __init__(self, num_envs: int, spec: EnvSpec, form: RowFormat) -> None:
         """Room for n steps."""
         self._gamma = form.gamma
         self._n_step = form.n_step
@@ -200,9 +200,9 @@ class Segments:
     Each environment fills a row of its own: the fake step of an auto-reset leaves no gap in it.
     """
 
-    def __init__(self, num_envs: int, spec: EnvSpec, form: RowForm) -> None:
+    def __init__(self, num_envs: int, spec: EnvSpec, form: RowFormat) -> None:
         """Rows of `form`, none of them begun."""
-        layout = transition_layout(spec, form)
+        layout = row_layout(spec, form)
         self._gamma, self._steps = np.float32(form.gamma), form.segment
         self._rows = np.zeros(num_envs, layout.dtype)
         matrix = as_matrix(self._rows)
@@ -242,11 +242,11 @@ class Segments:
         return len(full)
 
 
-def _gatherer(num_envs: int, spec: EnvSpec, form: RowForm) -> Window | Segments | None:
+def _gatherer(num_envs: int, spec: EnvSpec, form: RowFormat) -> NStepBuffer | Segments | None:
     """What makes rows of several steps; a plain transition needs nothing."""
     if form.segment > 1:
         return Segments(num_envs, spec, form)
-    return Window(num_envs, spec, form) if form.n_step > 1 else None
+    return NStepBuffer(num_envs, spec, form) if form.n_step > 1 else None
 
 
 def _keep(rows: Rows, valid: NDArray[np.bool_]) -> int:
@@ -259,7 +259,7 @@ def _keep(rows: Rows, valid: NDArray[np.bool_]) -> int:
 
 
 def make_group(
-    target: EnvTarget, spec: EnvSpec, num_envs: int, form: RowForm = TRANSITION
+    target: EnvTarget, spec: EnvSpec, num_envs: int, form: RowFormat = TRANSITION
 ) -> EnvGroup:
     """`num_envs` environments of `target` as one group."""
     return EnvGroup(make_stepper(target, num_envs), spec, form)

@@ -120,18 +120,18 @@ def update(
     many critic updates is a constant of the algorithm, so that a round is always the same operations.
     If rows are drawn by priority, the metric `errors` is the size of each one's error.
     """
-    before = observed(algorithm, state, batch)
-    batch = on_scale(algorithm, before, batch)
+    before = with_statistics(algorithm, state, batch)
+    batch = normalise(algorithm, before, batch)
     after, metrics = critic_update(algorithm, before, batch, noise[0], lr, tau)
     if algorithm.actor_loss is None:
         return after, metrics
-    share, share_noise = last_share(algorithm, batch, noise[1])
+    share, share_noise = actor_minibatch(algorithm, batch, noise[1])
     critic_too = {**before, "critic": after["critic"]}
     actors, more = actor_update(algorithm, critic_too, share, share_noise, lr, tau)
     return {**after, **actors}, {**metrics, **more}
 
 
-def observed(algorithm: Algorithm, state: State, batch: Batch) -> State:
+def with_statistics(algorithm: Algorithm, state: State, batch: Batch) -> State:
     """The state with the batch in its statistics, if it has any."""
     if "stats" not in state:
         return dict(state)
@@ -139,7 +139,7 @@ def observed(algorithm: Algorithm, state: State, batch: Batch) -> State:
     return {**state, "stats": observe(state["stats"], batch, memory)}
 
 
-def on_scale(algorithm: Algorithm, state: State, batch: Batch) -> Batch:
+def normalise(algorithm: Algorithm, state: State, batch: Batch) -> Batch:
     """The batch as the losses want it."""
     config = algorithm.config
     if "stats" in state:
@@ -149,7 +149,7 @@ def on_scale(algorithm: Algorithm, state: State, batch: Batch) -> Batch:
     return batch
 
 
-def last_share(algorithm: Algorithm, batch: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
+def actor_minibatch(algorithm: Algorithm, batch: Batch, noise: Tensor) -> tuple[Batch, Tensor]:
     """What the actor learns from: the rows of the last update of the critic."""
     rounds = algorithm.config.critic_updates()
     return Batch(*(field.chunk(rounds)[-1] for field in batch)), noise.chunk(rounds)[-1]
@@ -200,7 +200,7 @@ def actor_update(
     return {**s, "updates": updates}, metrics
 
 
-class Step:
+class UpdateStep:
     """A round of updates from the replay: (data, window, uniform, noise, rates, *others, *state) -> (*state, metrics).
 
     Rates are learning rate and tau as a tensor, so that one compiled form serves all of them. With
@@ -213,7 +213,7 @@ class Step:
         """The update of `algorithm` on rows of `layout`."""
         self._algorithm, self._part = algorithm, part
         self._columns = layout.columns()
-        self._steps = algorithm.config.rows().segment
+        self._steps = algorithm.config.row_format().segment
         self._power, self._correction = algorithm.config.priorities()
         self.prioritised = self._power > 0 and part != "actor"
         """Whether rows are drawn by priority, here."""
@@ -255,8 +255,8 @@ class Step:
         if self._part == "whole":
             return update(algorithm, before, batch, noise, lr, tau)
         if self._part == "critic":
-            before = observed(algorithm, before, batch)
-            batch = on_scale(algorithm, before, batch)
+            before = with_statistics(algorithm, before, batch)
+            batch = normalise(algorithm, before, batch)
             return critic_update(algorithm, before, batch, noise[0], lr, tau)
-        batch = on_scale(algorithm, before, batch)
+        batch = normalise(algorithm, before, batch)
         return actor_update(algorithm, before, batch, noise[-1], lr, tau)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spreeze.algos.base import Algorithm
 from spreeze.learning.replay import Batches, Replay, Stage
-from spreeze.learning.update import Part, State, Step, StepFunction, policy_vector
+from spreeze.learning.update import Part, State, StepFunction, UpdateStep, policy_vector
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -42,7 +42,7 @@ class Updater:
         """Prepare to update `state` from `replay`, with learning rate and tau in `rates`."""
         self.batch_size = batch_size
         self.algorithm = algorithm
-        self.plain = Step(algorithm, replay.layout, self.part)
+        self.plain = UpdateStep(algorithm, replay.layout, self.part)
         self.layout, self.device = replay.layout, replay.device
         self._round = algorithm.config.critic_updates()
         self._replay = replay

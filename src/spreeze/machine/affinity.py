@@ -23,7 +23,7 @@ def keep_to_cores(learner: bool, num_learner_cores: int) -> None:
         os.sched_setaffinity(0, own if learner else others)
 
 
-def stay_aside(num_learner_cores: int = 0) -> None:
+def run_in_background(num_learner_cores: int = 0) -> None:
     """Take only what others leave: the lowest priority, and none of the cores that the learner has alone."""
     if num_learner_cores:
         keep_to_cores(False, num_learner_cores)

@@ -32,7 +32,7 @@ class Machine:
     """Whether the CPU multiplies bfloat16 faster than float32."""
 
 
-def look_around() -> Machine:
+def detect_machine() -> Machine:
     """Describe this machine as this process may use it."""
     return Machine(
         cores=usable_cores(),
@@ -132,7 +132,7 @@ def compiler() -> str | None:
     return shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 
 
-def supports_wires() -> str | None:
+def shared_memory_problem() -> str | None:
     """None if processes can share memory here, else the reason why not."""
     if sys.platform != "linux":
         return f"shared memory between processes is built for Linux; this is {sys.platform}"

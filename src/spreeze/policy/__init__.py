@@ -85,7 +85,7 @@ class Policy:
         self.half_range: Floats = (self.high - self.low) / np.float32(2)
         self.middle: Floats = self.low + self.half_range
         self._symmetric = not self.middle.any()
-        self.records = form.head in ("gaussian", "categorical")
+        self.has_log_prob = form.head in ("gaussian", "categorical")
         """Whether it says how likely its actions were, in `log_prob`."""
         self.log_prob: Floats = np.zeros(0, np.float32)
         self._spread: Floats | None = None
@@ -101,13 +101,13 @@ class Policy:
         self._rng = np.random.default_rng(seed)
         self._make_room(0)
 
-    def spread(self, scales: Floats) -> None:
+    def set_exploration_scales(self, scales: Floats) -> None:
         """How strongly to explore, for each line of observations: a factor of the noise, or the chance
         of a random choice. Samplers say so; without it, only what the policy itself draws is random."""
         self._spread = np.asarray(scales, np.float32)[:, None]
         self._make_room(0)
 
-    def hold(self, longest: int) -> None:
+    def set_noise_hold(self, longest: int) -> None:
         """Let samplers keep their noise for up to so many steps: what lasts leads farther than trembling."""
         self._hold = longest
         self._make_room(0)
@@ -190,7 +190,7 @@ class Policy:
         if self._drawn == len(self._block):
             shape = (NOISE_BLOCK, self._batch, self._action_size)
             self._block = self._rng.standard_normal(shape, np.float32)
-            if self._spread is not None and not self.records:
+            if self._spread is not None and not self.has_log_prob:
                 self._block *= self._spread
             if self._hold > 1:
                 self._block = _held(self._block, self._hold, self._rng)
@@ -215,7 +215,7 @@ class Policy:
         action: Floats = uniform * np.float32(2) - np.float32(1)
         return action
 
-    def scale(self, action: Floats) -> NDArray[Any]:
+    def to_env_action(self, action: Floats) -> NDArray[Any]:
         """From rows to the environment's own bounds, shape and type; a leading batch is kept."""
         if self.spec.discrete:
             return action[..., 0].astype(np.int64) + self.spec.first_action
@@ -246,7 +246,7 @@ class Policy:
             )
         lead = obs.shape[: obs.ndim - len(self.spec.obs_shape)]
         action = self.act(obs.reshape(-1, self.spec.obs_size), explore=not deterministic)
-        return self.scale(action).reshape((*lead, *self.spec.action_shape)), state
+        return self.to_env_action(action).reshape((*lead, *self.spec.action_shape)), state
 
     def named(self) -> dict[str, Floats]:
         """The parameters by name, as they are stored in policy.safetensors."""

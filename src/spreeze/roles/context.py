@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from spreeze.envs.targets import EnvTarget
-from spreeze.rows import Layout, transition_layout
-from spreeze.settings.config import Config, settled
+from spreeze.rows import Layout, row_layout
+from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
@@ -75,7 +75,7 @@ class Context:
     @property
     def layout(self) -> Layout:
         """The format of a row."""
-        return transition_layout(self.job.spec, self.config.hyper.rows())
+        return row_layout(self.job.spec, self.config.hyper.row_format())
 
     @property
     def run(self) -> RunDir:
@@ -83,7 +83,7 @@ class Context:
         return RunDir(self.job.run_path)
 
     @property
-    def words(self) -> Any:
+    def counters(self) -> Any:
         """This role's own record on the control wire."""
         table = {"sampler": "samplers"}.get(self.job.role, self.job.role)
         record = getattr(self.control, table)
@@ -103,14 +103,14 @@ class Context:
         """Idle on purpose, and count it as such."""
         before = self.now()
         self.idle(seconds)
-        self.words["waited_s"] += self.now() - before
+        self.counters["waited_s"] += self.now() - before
 
 
 def join(
     job: Job, arena: Arena, now: Callable[[], float], idle: Callable[[float], None]
 ) -> Context:
     """The context of a job whose run has its wires in `arena`."""
-    block = settled(job.config.sampler.envs_per_process)
+    block = resolved(job.config.sampler.envs_per_process)
     return Context(
         job=job,
         experience=Experience(arena, block),
@@ -130,11 +130,11 @@ def start(context: Context) -> Iterator[None]:
 
 def drive(context: Context) -> None:
     """Run one role until the run stops."""
-    words, control = context.words, context.control
+    counters, control = context.counters, context.control
     role = start(context)
     try:
         for _ in role:
-            words["beats"] += 1
+            counters["beats"] += 1
             if control.stopping:
                 break
     finally:

@@ -10,7 +10,7 @@ def allowed_steps(warmup_rows: int, updates: int, fewest: float) -> int:
     return int(warmup_rows + updates / fewest) if fewest > 0 else NO_LIMIT
 
 
-class Pace:
+class SampleBudget:
     """How far samplers may go ahead of the updates. A ratio that is changed in mid-run holds from then on:
 
     for all steps so far, it would stop them for as long as updates are short of it.

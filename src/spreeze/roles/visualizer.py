@@ -1,6 +1,6 @@
 """Visualizer: draws the newest policy at a modest rate, and films it at milestones.
 
-Reads: weights, control, the `best` checkpoint.   Writes: live/, videos/, its control words, metrics.
+Reads: weights, control, the `best` checkpoint.   Writes: live/, videos/, its control counters, metrics.
 Owns: one environment that draws. Training does not know of it: it takes what the others leave.
 """
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from spreeze.envs.inspect import reference
+from spreeze.envs.inspect import evaluation_env
 from spreeze.envs.rendering import Frame, NoPicture, View, needs_video_extra, view_without_display
-from spreeze.machine.affinity import stay_aside
+from spreeze.machine.affinity import run_in_background
 from spreeze.policy import Policy, load_policy
 from spreeze.roles.context import Context
-from spreeze.settings.config import settled
+from spreeze.settings.config import resolved
 from spreeze.store.files import replace_bytes, write_atomic
-from spreeze.store.video import Film, captioned, jpeg
+from spreeze.store.video import VideoWriter, captioned, jpeg
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.1
@@ -37,7 +37,7 @@ KEPT_VIDEOS = 8
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one picture, or the wait for the next."""
-    stay_aside()
+    run_in_background()
     while ctx.control.learner["first_update_s"] == 0:  # while a run starts, every core is needed
         ctx.wait(POLL_S)
         yield
@@ -45,14 +45,14 @@ def run(ctx: Context) -> Iterator[None]:
     try:
         if missing := needs_video_extra():
             raise NoPicture(missing)
-        env = reference(ctx.job.env, ctx.spec)
+        env = evaluation_env(ctx.job.env, ctx.spec)
         view = view_without_display(env, ctx.spec)
     except NoPicture as problem:
         # Not an error: everything else goes on, and the page says what to install.
         print(f"no pictures: {problem}")
         write_atomic(ctx.run.live / "view.json", {"problem": str(problem)})
         return
-    studio = Studio(ctx, view)
+    studio = VideoRecorder(ctx, view)
     try:
         studio.keep_first()
         while True:
@@ -64,7 +64,7 @@ def run(ctx: Context) -> Iterator[None]:
         view.close()
 
 
-class Studio:
+class VideoRecorder:
     """The camera, the policy it looks at, and what was filmed so far."""
 
     def __init__(self, ctx: Context, view: View) -> None:
@@ -78,7 +78,7 @@ class Studio:
         self._spare = self.policy.vector.copy()
         self._stamp = Stamp()
         self._seeds = np.random.default_rng(ctx.seed()[0])
-        self._frames_hz = settled(ctx.config.visualizer.frames_hz)
+        self._frames_hz = resolved(ctx.config.visualizer.frames_hz)
         self._next_s = 0.0
         self._worst = self._filmed = float("nan")
         """The first evaluation, and the one that was filmed last."""
@@ -91,7 +91,7 @@ class Studio:
         if view.ended:
             view.reset(int(self._seeds.integers(2**31)))
         for _ in range(max(1, round(view.steps_hz / self._frames_hz))):
-            view.step(lambda obs: self.policy.scale(self.policy.act(obs, explore=False)))
+            view.step(lambda obs: self.policy.to_env_action(self.policy.act(obs, explore=False)))
             if view.ended:
                 break
         self._publish(view.frame(), self._stamp.updates)
@@ -101,8 +101,8 @@ class Studio:
         """Make this the live picture."""
         ctx, view = self.ctx, self.view
         replace_bytes(ctx.run.live / "frame.jpg", jpeg(frame))
-        ctx.words["frames"] += 1
-        shown = {"frame": int(ctx.words["frames"]), "time_s": round(ctx.now(), 3)}
+        ctx.counters["frames"] += 1
+        shown = {"frame": int(ctx.counters["frames"]), "time_s": round(ctx.now(), 3)}
         state = {"updates": updates, "return": view.total, "filming": filming}
         write_atomic(ctx.run.live / "view.json", shown | state)
         self._next_s = max(self._next_s, ctx.now() - 1 / self._frames_hz) + 1 / self._frames_hz
@@ -110,24 +110,24 @@ class Studio:
     def keep_first(self) -> None:
         """Keep the first policy for its film, which waits for the first evaluation."""
         self._fetch()
-        if self.ctx.words["frames"] == 0:  # not one that was started again
+        if self.ctx.counters["frames"] == 0:  # not one that was started again
             first = Policy(self.ctx.spec, self.policy.form, self.policy.vector.copy())
             self._first = (first, self._stamp.updates)
 
     def film_if_due(self) -> Iterator[None]:
         """The first policy, and later the best one, if it is clearly better than the one filmed before."""
-        words, now = self.ctx.control.evaluator, self.ctx.now()
+        counters, now = self.ctx.control.evaluator, self.ctx.now()
         wanted = self.ctx.config.visualizer.video_s > 0
-        if not wanted or words["evaluations"] == 0 or now - self._filmed_s < FILM_EVERY_S:
+        if not wanted or counters["evaluations"] == 0 or now - self._filmed_s < FILM_EVERY_S:
             return
         if self._first is not None:
             (first, updates), self._first = self._first, None
             path = self._path("first")
             yield from self._film(path, first, updates, "first policy", FILM_LIMIT_S)
             return
-        best = float(words["best_return"])
+        best = float(counters["best_return"])
         if np.isnan(self._filmed):
-            self._worst = self._filmed = float(words["return_mean"])
+            self._worst = self._filmed = float(counters["return_mean"])
         if best - self._filmed > BETTER_BY * abs(best - self._worst):
             yield from self._film_best("best", FILM_LIMIT_S)
 
@@ -163,13 +163,13 @@ class Studio:
         view, began_s = self.view, time.monotonic()
         stride = max(1, round(view.steps_hz / VIDEO_HZ))
         num_frames = int(self.ctx.config.visualizer.video_s * view.steps_hz / stride)
-        film = Film(path, view.steps_hz / stride)
+        film = VideoWriter(path, view.steps_hz / stride)
         title = None
         view.reset(0)
         try:
             for _ in range(max(1, num_frames)):
                 for _ in range(stride):
-                    view.step(lambda obs: policy.scale(policy.act(obs, explore=False)))
+                    view.step(lambda obs: policy.to_env_action(policy.act(obs, explore=False)))
                     if view.ended:
                         break
                 late = time.monotonic() - began_s > limit_s
@@ -182,7 +182,7 @@ class Studio:
                 yield
             if film.num_frames >= LEAST_FRAMES:
                 title = f"{self.ctx.spec.id}: return {view.total:.1f} ({what})"
-                self.ctx.words["videos"] += 1
+                self.ctx.counters["videos"] += 1
         finally:
             film.close(title)
             view.ended = True  # what comes next is another episode

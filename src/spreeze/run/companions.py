@@ -15,7 +15,7 @@ import cloudpickle
 from spreeze.dashboard.access import Access, new_token
 from spreeze.envs.suites import advice
 from spreeze.run.processes.pool import Companion
-from spreeze.settings.config import Config, settled
+from spreeze.settings.config import Config, resolved
 from spreeze.store.rundir import RunDir
 
 TOKEN_FILE = "dashboard.token"  # noqa: S105
@@ -32,7 +32,7 @@ class Companions:
         self.status: dict[str, str] = {}
         self._run_dir = run_dir
         self._socket: socket.socket | None = None
-        self._learner_cores = settled(config.learner.threads) if config.cores == "separate" else 0
+        self._learner_cores = resolved(config.learner.threads) if config.cores == "separate" else 0
         self._ending, self._end = os.pipe()
         if config.serial:
             return

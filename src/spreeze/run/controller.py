@@ -17,7 +17,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from spreeze.settings.config import Config, settled
+from spreeze.settings.config import Config, resolved
 from spreeze.settings.speed import learning_speed
 from spreeze.wires.control import Control
 
@@ -27,7 +27,7 @@ GAIN = 0.04
 """What a change must bring to be kept: more than two windows differ by chance."""
 DISTURBED = 0.2
 """How far the speed leaves its level until the settings are looked at again."""
-HOMESICK_S, HOMESICK_MOST_S = 30.0, 300.0
+RETRY_INITIAL_S, HOMESICK_MOST_S = 30.0, 300.0
 """How long until the first settings are tried again, at first and at most."""
 AS_EXPECTED, EARLY_UPDATES = 0.8, 50_000
 """Share of the expected updates from which on a batch size is what it was chosen for, and how many updates
@@ -93,7 +93,7 @@ class Controller:
 
         `expected_hz` has the updates per second that each batch size worth a try was said to give.
         """
-        self.settled = False
+        self.resolved = False
         """Whether nothing is left to try for now."""
         self._control = control
         self._config, self._expected_hz = config, expected_hz
@@ -127,9 +127,9 @@ class Controller:
         while True:
             while (after := (yield from self._round(before))) is not None:
                 before = after
-            self.settled = True
+            self.resolved = True
             before = yield from self._watch(before)
-            self.settled = False
+            self.resolved = False
 
     def _round(self, before: Rates) -> Wait[Rates | None]:
         """Try one change after the other, up to the first that helps."""
@@ -140,7 +140,7 @@ class Controller:
 
     def _watch(self, level: Rates) -> Wait[Rates]:
         """Wait until the speed has left its level for two windows, or home calls; returns the new one."""
-        strikes, since_s, homesick_s = 0, self._now_s, HOMESICK_S
+        strikes, since_s, homesick_s = 0, self._now_s, RETRY_INITIAL_S
         rates = level
         while strikes < 2:
             rates = yield from self._measure()
@@ -182,14 +182,14 @@ class Controller:
         """What may help, the likeliest first. Asked for one by one: each may have changed the rest."""
         now = self._settings()
         if "sampler.processes" in now:
-            num, most = int(now["sampler.processes"]), settled(self._config.sampler.processes)
+            num, most = int(now["sampler.processes"]), resolved(self._config.sampler.processes)
             step = max(1, num // 4)
             if num < most and self._replay_s(rates) > YOUNGEST_S * most / num:
                 yield {"sampler.processes": min(num + step, most)}
             if num > 1 and self._cores_are_shared:
                 yield {"sampler.processes": num - step}
         if "learner.ratio_bounds" in now and self._cores_are_shared:
-            low, high = settled(self._config.learner.ratio_bounds)
+            low, high = resolved(self._config.learner.ratio_bounds)
             ratio = now["learner.ratio_bounds"]
             yield {"learner.ratio_bounds": min(ratio * 1.5, high)}
             if ratio > low:
@@ -209,7 +209,7 @@ class Controller:
 
     def _replay_s(self, rates: Rates) -> float:
         """Seconds of experience in a full replay."""
-        return settled(self._config.replay.capacity) / max(rates.sample_hz, 1e-9)
+        return resolved(self._config.replay.capacity) / max(rates.sample_hz, 1e-9)
 
     def _settings(self) -> Settings:
         return {name: float(self._control.supervisor[WORDS[name]]) for name in self._free}

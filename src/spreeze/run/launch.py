@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spreeze.envs.envpool import Pool
+from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.targets import EnvTarget
 from spreeze.errors import UsageError
-from spreeze.machine.facts import look_around, supports_wires
+from spreeze.machine.facts import detect_machine, shared_memory_problem
 from spreeze.run.plan import Plan, create_run, describe_env, make_plan
 from spreeze.run.processes.pool import (
     Processes,
@@ -34,17 +34,17 @@ def launch(
     """
     started_s = time.monotonic() if started_s is None else started_s
     problems = [*check_config(config), *check_folder(Path(config.runs))]
-    if not config.serial and (reason := supports_wires()):
+    if not config.serial and (reason := shared_memory_problem()):
         problems.append(f"{reason}. Use --serial.")
     if not config.env:
         raise UsageError(problems)
     if config.simulation.engine == "envpool":
-        env = Pool(env)
+        env = EnvPoolTarget(env)
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes(with_torch=True)
     try:
         spec = describe_env(env, config, processes, problems)
-        plan = make_plan(config, spec, look_around(), processes, announce)
+        plan = make_plan(config, spec, detect_machine(), processes, announce)
         announce(plan)
         with interrupts.installed():
             supervisor = Supervisor(

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import cast
 
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.targets import EnvTarget, portable
+from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine, cpu_name
-from spreeze.rows import transition_layout
+from spreeze.rows import row_layout
 from spreeze.run.processes.pool import CallFailed, Processes, call
 from spreeze.run.resume import check_resumed
 from spreeze.settings.auto import resolve
 from spreeze.settings.auto.devices import gpu_index
 from spreeze.settings.auto.memory import learning_bytes, second_bytes
 from spreeze.settings.checks import check_config
-from spreeze.settings.config import Config, settled
-from spreeze.settings.probe import Measured, Question, measure, remember, remembered
+from spreeze.settings.config import Config, resolved
+from spreeze.settings.probe import ProbeRequest, ProbeResult, load_cached, measure, save_cached
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
@@ -46,7 +46,7 @@ class Plan:
     spec: EnvSpec
     blocks: list[Block]
     machine: Machine
-    measured: Measured | None = None
+    measured: ProbeResult | None = None
     """What the probe found, if there was one."""
 
 
@@ -62,7 +62,7 @@ def describe_env(
         if processes is None:
             spec = inspect_env(env, name)
         else:
-            spec = call(processes, inspect_env, portable(env), name)
+            spec = call(processes, inspect_env, picklable_target(env), name)
     except UsageError as error:
         raise UsageError([*problems, *error.problems]) from None
     except CallFailed as error:
@@ -93,7 +93,7 @@ def make_plan(
 
     measured = None
 
-    def ask(question: Question) -> Measured | None:
+    def ask(question: ProbeRequest) -> ProbeResult | None:
         nonlocal measured
         if processes is not None:
             measured = _measured(question, config.retune, processes, say)
@@ -102,10 +102,10 @@ def make_plan(
     config, reasons = resolve(config, spec, machine, ask)
     if problems := [*check_config(config), *check_resumed(config, spec)]:
         raise UsageError(problems)
-    layout = transition_layout(spec, config.hyper.rows())
-    lanes, block = settled(config.sampler.processes), settled(config.sampler.envs_per_process)
-    players = min(settled(config.evaluator.processes), config.evaluator.episodes)
-    capacity = settled(config.replay.capacity)
+    layout = row_layout(spec, config.hyper.row_format())
+    lanes, block = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
+    players = min(resolved(config.evaluator.processes), config.evaluator.episodes)
+    capacity = resolved(config.replay.capacity)
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
     blocks = [
         *control_blocks(lanes),
@@ -129,7 +129,9 @@ def make_plan(
         else:
             needed |= replay
         if config.replay.placement == "host":
-            rows = settled(config.learner.updates_per_publish) * settled(config.learner.batch_size)
+            rows = resolved(config.learner.updates_per_publish) * resolved(
+                config.learner.batch_size
+            )
             learning["batches"] = needed["batches"] = rows * layout.row_bytes
         _check_fits(learning, machine.gpus[index].memory_bytes, "GPU memory")
     for device in second:
@@ -144,10 +146,10 @@ def make_plan(
 
 
 def _measured(
-    question: Question, retune: bool, processes: Processes, say: Callable[[str], None]
-) -> Measured | None:
+    question: ProbeRequest, retune: bool, processes: Processes, say: Callable[[str], None]
+) -> ProbeResult | None:
     """What this machine can do, from memory or by a probe in a throw-away process."""
-    known = None if retune else remembered(question)
+    known = None if retune else load_cached(question)
     if known is not None:
         return known
     say("measuring what this machine can do here; once, some seconds ...")
@@ -157,8 +159,8 @@ def _measured(
         why = str(error).strip().rpartition("\n")[2]
         say(f"that failed ({why}); rules of thumb decide instead")
         return None
-    remember(question, measured)
-    return cast(Measured, measured)
+    save_cached(question, measured)
+    return cast(ProbeResult, measured)
 
 
 def _check_fits(needed: dict[str, int], free: int, what: str) -> None:
@@ -180,8 +182,8 @@ def create_run(asked: Config, plan: Plan) -> RunDir:
     path = _claim(config)
     for folder in ("metrics", "checkpoints", "logs"):
         (path / folder).mkdir()
-    resolved = {"config": config.to_json(), "reasons": plan.reasons, "asked": asked.to_json()}
-    write_atomic(path / "config.json", {**resolved, "env_spec": plan.spec.to_json()})
+    stored = {"config": config.to_json(), "reasons": plan.reasons, "asked": asked.to_json()}
+    write_atomic(path / "config.json", {**stored, "env_spec": plan.spec.to_json()})
     write_atomic(
         path / "system.json",
         {

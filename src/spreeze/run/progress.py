@@ -13,7 +13,7 @@ import psutil
 
 from spreeze.machine.gpu_meter import GpuMeter
 from spreeze.run.controller import Decision
-from spreeze.settings.config import Config, settled
+from spreeze.settings.config import Config, resolved
 from spreeze.spec import PLACEMENTS
 from spreeze.store.metrics import Rate, Recorder, finite
 from spreeze.wires.control import Control
@@ -96,10 +96,10 @@ class Progress:
     @property
     def batch_size(self) -> int:
         """Transitions per update, as the learner really has them."""
-        return int(self._control.learner["batch_size"]) or settled(self.config.learner.batch_size)
+        return int(self._control.learner["batch_size"]) or resolved(self.config.learner.batch_size)
 
     @property
-    def made_room(self) -> str | None:
+    def memory_fallback_note(self) -> str | None:
         """What the learner does otherwise than planned, for want of GPU memory."""
         learner = self._control.learner
         if not learner["out_of_memory"]:
@@ -232,7 +232,7 @@ class Progress:
             "replay_placement": PLACEMENTS[int(control.learner["replay_placement"])]
             if self._first
             else config.replay.placement,
-            "out_of_memory": self.made_room,
+            "out_of_memory": self.memory_fallback_note,
         }
         return {name: finite(value) for name, value in values.items()}
 
@@ -336,7 +336,7 @@ class Progress:
             out.append(
                 "the networks have diverged to NaN; the last good policy stays. Lower --algo.lr"
             )
-        if problem := self.made_room:
+        if problem := self.memory_fallback_note:
             out.append(problem)
         if control.learner["detour"]:
             out.append(

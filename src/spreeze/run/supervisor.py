@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spreeze.envs.targets import EnvTarget, portable
+from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed
 from spreeze.roles.context import Job
 from spreeze.run.companions import Companions
@@ -30,7 +30,7 @@ from spreeze.run.processes.serial import run_serially
 from spreeze.run.progress import Progress, Snapshot
 from spreeze.run.signals import Interrupts
 from spreeze.settings.auto.rates import batches_worth_a_try
-from spreeze.settings.config import Config, settled
+from spreeze.settings.config import Config, resolved
 from spreeze.store.files import write_atomic
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
@@ -79,7 +79,7 @@ class Supervisor:
         self.control = Control(self.arena)
         self.control.supervisor["active_samplers"] = config.sampler.processes
         self.control.supervisor["batch_size"] = config.learner.batch_size
-        self.control.supervisor["min_updates_per_step"] = settled(config.learner.ratio_bounds)[0]
+        self.control.supervisor["min_updates_per_step"] = resolved(config.learner.ratio_bounds)[0]
         if config.resume is not None:  # go on counting where that run stopped
             last = RunDir(Path(config.resume) / "checkpoints" / "last")
             self.control.samplers["env_steps"][0] = last.read("config")["env_steps"]
@@ -100,9 +100,9 @@ class Supervisor:
 
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
-            return Job(role, index, config, plan.spec, portable(env), path, started_s)
+            return Job(role, index, config, plan.spec, picklable_target(env), path, started_s)
 
-        samplers = [job("sampler", i) for i in range(settled(config.sampler.processes))]
+        samplers = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]
         # Who only looks on: training goes on whatever becomes of them.
         self.companions = Companions(config, run_dir)

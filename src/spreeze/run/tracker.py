@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import setproctitle
 
-from spreeze.machine.affinity import stay_aside
+from spreeze.machine.affinity import run_in_background
 from spreeze.store.metrics import Follower
 from spreeze.store.rundir import RunDir
 
@@ -23,7 +23,7 @@ PROJECT = "spreeze"
 def companion_main(payload: bytes, _report_fd: int, ending_fd: int) -> int:
     """Send what is new until the supervisor closes its end of the pipe, then the rest."""
     run_path, kind, learner_cores = cloudpickle.loads(payload)
-    stay_aside(learner_cores)
+    run_in_background(learner_cores)
     setproctitle.setproctitle(f"spreeze tracker {run_path.name}")
     tracker = Tracker(run_path, kind)
     while not select.select([ending_fd], [], [], LOOK_EVERY_S)[0]:

@@ -236,7 +236,7 @@ def _check_learning(config: Config) -> list[str]:
     reuse, bounds = hyper.reuse(), learner.ratio_bounds
     most = learner.updates_per_step if bounds == "auto" else bounds[1]
     if reuse is not None and learner.batch_size != "auto" and most != "auto":
-        times = most * learner.batch_size * hyper.rows().segment
+        times = most * learner.batch_size * hyper.row_format().segment
         if times > 1.001 * reuse:
             problems.append(
                 f"--learner.updates-per-step or --learner.ratio-bounds: with up to {most:g} updates per env step "

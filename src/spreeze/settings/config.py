@@ -199,7 +199,7 @@ class Config:
     @property
     def learner_cores(self) -> int:
         """CPU threads of the learner, on all its devices together."""
-        return settled(self.learner.threads) * len(self.devices)
+        return resolved(self.learner.threads) * len(self.devices)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `config_from_json` is the inverse."""
@@ -248,7 +248,7 @@ def parse_count(text: str) -> int:
 T = TypeVar("T")
 
 
-def settled(value: T | Auto) -> T:
+def resolved(value: T | Auto) -> T:
     """A knob after `tuner.resolve`, when no "auto" is left."""
     if value == "auto":
         raise ValueError('a knob is still "auto"; tuner.resolve fills them')

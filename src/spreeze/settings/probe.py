@@ -24,7 +24,7 @@ from spreeze.algos import find_algorithm
 from spreeze.algos.base import without_data
 from spreeze.machine.facts import cache_folder, cpu_name
 from spreeze.policy import Policy, PolicyForm
-from spreeze.rows import as_matrix, transition_layout
+from spreeze.rows import as_matrix, row_layout
 from spreeze.settings.speed import learning_speed
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
@@ -40,7 +40,7 @@ RATES = (1e-4, 0.005)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ProbeRequest:
     """All that the measurement depends on, as plain data."""
 
     algo: str
@@ -73,7 +73,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class ProbeResult:
     """What the machine can do."""
 
     act_us: dict[int, float]
@@ -93,17 +93,17 @@ class Measured:
         return dataclasses.asdict(self)
 
 
-def remembered(question: Question) -> Measured | None:
+def load_cached(question: ProbeRequest) -> ProbeResult | None:
     """What was measured before, if it was."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
         stored = json.loads(question.path().read_text())
         for name in ("act_us", "thread_hz", "update_hz", "split_hz"):
             stored[name] = {int(key): float(value) for key, value in stored[name].items()}
-        return Measured(**stored)
+        return ProbeResult(**stored)
     return None
 
 
-def remember(question: Question, measured: Measured) -> None:
+def save_cached(question: ProbeRequest, measured: ProbeResult) -> None:
     """Keep it for the next run; without it that one measures again."""
     with contextlib.suppress(OSError):
         question.path().parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def best_threads(thread_hz: dict[int, float], cores: int) -> int:
     return max(thread_hz, key=lambda num: learning_speed(thread_hz[num], 1, max(cores - num, 1)))
 
 
-def measure(question: Question) -> Measured:
+def measure(question: ProbeRequest) -> ProbeResult:
     """Ask the machine."""
     began = time.monotonic()
     spec = EnvSpec.from_json(question.spec)
@@ -149,7 +149,7 @@ def measure(question: Question) -> Measured:
         if update_hz[batch] < 1 / SLOWEST_S:
             break
     split_hz = {batch: _split_hz(question, spec, batch) for batch in update_hz if question.second}
-    return Measured(
+    return ProbeResult(
         act_us=act_us,
         thread_hz=thread_hz,
         update_hz=update_hz,
@@ -166,7 +166,7 @@ def _act_us(spec: EnvSpec, form: PolicyForm, num_envs: int) -> float:
     return 1e6 / _rate(lambda: policy.act(obs, True), TURN_S / 6)
 
 
-def _update_hz(question: Question, spec: EnvSpec, batch: int) -> float:
+def _update_hz(question: ProbeRequest, spec: EnvSpec, batch: int) -> float:
     """Updates per second in the plain form."""
     import torch
 
@@ -182,14 +182,14 @@ def _update_hz(question: Question, spec: EnvSpec, batch: int) -> float:
     return updater.chunk * _rate(run, TURN_S)
 
 
-def _split_hz(question: Question, spec: EnvSpec, batch: int) -> float:
+def _split_hz(question: ProbeRequest, spec: EnvSpec, batch: int) -> float:
     """The same on two devices; they are let run for some chunks, or one would always wait for the other."""
     import torch
 
-    from spreeze.learning.two_devices.pair import Pair
+    from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 
     what = (*_learner_of(question, spec, batch), torch.device(str(question.second)))
-    pair = Pair(*what)
+    pair = TwoDeviceUpdater(*what)
 
     def run() -> None:
         for _ in range(SPLIT_CHUNKS):
@@ -201,7 +201,7 @@ def _split_hz(question: Question, spec: EnvSpec, batch: int) -> float:
     return SPLIT_CHUNKS * pair.chunk * _rate(run, TURN_S)
 
 
-def _learner_of(question: Question, spec: EnvSpec, batch: int) -> tuple[Any, ...]:
+def _learner_of(question: ProbeRequest, spec: EnvSpec, batch: int) -> tuple[Any, ...]:
     """What updates are made of, with transitions that mean nothing."""
     import torch
 
@@ -215,7 +215,7 @@ def _learner_of(question: Question, spec: EnvSpec, batch: int) -> tuple[Any, ...
     entry = find_algorithm(question.algo)
     config = entry.config(**question.hyper)
     algorithm = entry.build(config, spec, plain_arithmetic(question.precision))
-    layout = transition_layout(spec, config.rows())
+    layout = row_layout(spec, config.row_format())
     replay = Replay(layout, ROWS, device, prioritised=config.priorities()[0] > 0)
     rows = np.zeros(ROWS, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)

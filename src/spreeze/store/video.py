@@ -40,7 +40,7 @@ def captioned(frame: NDArray[np.uint8], words: str) -> NDArray[np.uint8]:
     return np.asarray(image)
 
 
-class Film:
+class VideoWriter:
     """An MP4 in the making; it gets its name only when it is whole."""
 
     def __init__(self, path: Path, frames_hz: float) -> None:

@@ -28,7 +28,7 @@ RATES = (torch.tensor(1e-3), torch.tensor(0.01))
 
 def noise_for(algorithm: Algorithm, rows: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    size = algorithm.config.rows().segment * algorithm.spec.action_size
+    size = algorithm.config.row_format().segment * algorithm.spec.action_size
     return torch.randn(2, rows, size, generator=generator)
 
 
@@ -194,9 +194,9 @@ def test_actions_are_in_bounds_with_and_without_noise(name: str, kind: str) -> N
     obs = np.random.default_rng(0).normal(0, 10, (200, 4)).astype(np.float32)
     still, _ = policy.predict(obs, deterministic=True)
     if scales is not None:
-        policy.spread(3 * scales)
-    actions = [policy.scale(policy.act(obs, explore=True)) for _ in range(3)]
-    for action in (still, *actions, policy.scale(policy.act_randomly(200))):
+        policy.set_exploration_scales(3 * scales)
+    actions = [policy.to_env_action(policy.act(obs, explore=True)) for _ in range(3)]
+    for action in (still, *actions, policy.to_env_action(policy.act_randomly(200))):
         if kind == "Discrete":
             assert set(np.unique(action)) <= {0, 1, 2}
         else:
@@ -209,8 +209,8 @@ def test_actions_are_in_bounds_with_and_without_noise(name: str, kind: str) -> N
 def test_what_a_policy_says_of_its_actions_is_how_likely_they_are(name: str, kind: str) -> None:
     """The stored log-probability is what the loss computes for the same weights."""
     algorithm, state, policy = trained(name, kind, normalise_obs=False)
-    if not policy.records:
-        assert algorithm.config.rows().segment == 1, "segments need it"
+    if not policy.has_log_prob:
+        assert algorithm.config.row_format().segment == 1, "segments need it"
         return
     obs = np.random.default_rng(0).normal(size=(16 * 16, 4)).astype(np.float32)
     action = policy.act(obs, explore=True)
@@ -417,7 +417,9 @@ def test_reward_scale_multiplies_rewards() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_rows_are_as_the_knobs_have_them(name: str) -> None:
     """Samplers make them by these facts alone."""
-    rows = ALGORITHMS[name].config(gamma=0.9, termination_cost=7.0, normalise_reward=True).rows()
+    rows = (
+        ALGORITHMS[name].config(gamma=0.9, termination_cost=7.0, normalise_reward=True).row_format()
+    )
     assert (rows.gamma, rows.termination_cost, rows.past_return) == (0.9, 7.0, True)
     assert max(rows.segment, rows.n_step) > 1 or name not in ("ppo", "dqn")
 

@@ -15,7 +15,7 @@ from spreeze.bench.commands import main
 from spreeze.bench.sampling import Clock, SamplerBench
 from spreeze.envs.inspect import inspect_env
 from spreeze.errors import RunFailed
-from spreeze.machine.facts import look_around
+from spreeze.machine.facts import detect_machine
 from spreeze.roles.context import Job, join
 from spreeze.roles.pacing import NO_LIMIT
 from spreeze.run.plan import make_plan
@@ -38,7 +38,7 @@ def test_the_bare_simulator_takes_the_same_way(algo: str, tmp_path: Path) -> Non
         "algo.hidden": (8,),
     }
     knobs |= {"sampler.envs_per_process": 3}
-    plan = make_plan(config_with(default_config(algo, "Recorded"), knobs), spec, look_around())
+    plan = make_plan(config_with(default_config(algo, "Recorded"), knobs), spec, detect_machine())
     arena = Arena.create(plan.blocks)
     try:
         Control(arena).supervisor["active_samplers"] = 1

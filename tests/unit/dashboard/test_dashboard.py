@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fake_runs import append, make_run
-from spreeze.dashboard.runs import Library, StoredRun, clean
-from spreeze.dashboard.tail import MAX_ROWS, Following, Table, curve
+from spreeze.dashboard.runs import RunIndex, StoredRun, clean
+from spreeze.dashboard.tail import MAX_ROWS, RunTail, Table, curve
 from spreeze.run.companions import Companions
 from spreeze.settings.config import config_with, default_config
 from spreeze.store.rundir import RunDir
@@ -25,7 +25,7 @@ def rows(news: dict[str, Any], role: str) -> list[Any]:
 
 def test_after_the_whole_only_what_is_new_is_told(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", num=5)
-    following = Following(StoredRun(run))
+    following = RunTail(StoredRun(run))
     first, more = following.look()
     assert not more
     assert len(rows(first, "evaluator-0")) == 5
@@ -45,7 +45,7 @@ def test_decisions_and_events_are_notes(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", num=1)
     append(run, "tuner-0", {"time_s": 1, "tuner/change": "batch 256 -> 512", "tuner/gain": 0.1})
     append(run, "supervisor-0", {"time_s": 2, "event": "sampler-0 was started again"})
-    news, _ = Following(StoredRun(run)).look()
+    news, _ = RunTail(StoredRun(run)).look()
     told = [{k: v for k, v in note.items() if v is not None} for note in news["notes"]]
     assert {"time_s": 1, "tuner/change": "batch 256 -> 512", "tuner/gain": 0.1} in told
     assert {"time_s": 2, "event": "sampler-0 was started again"} in told
@@ -77,7 +77,7 @@ def test_the_library_finds_runs_as_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spreeze.dashboard.runs.RESCAN_S", -1.0)
-    library = Library(tmp_path)
+    library = RunIndex(tmp_path)
     assert library.table() == []
     make_run(tmp_path, "a")
     make_run(tmp_path, "b", state="running")

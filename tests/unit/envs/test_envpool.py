@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from spreeze.envs.envpool import Pool
-from spreeze.envs.inspect import inspect_env, reference
+from spreeze.envs.envpool import EnvPoolTarget
+from spreeze.envs.inspect import evaluation_env, inspect_env
 from spreeze.envs.stepping import make_stepper, play_episodes
 from spreeze.envs.transitions import make_group
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm
-from spreeze.rows import RowForm, transition_layout
+from spreeze.rows import RowFormat, row_layout
 from spreeze.spec import EnvSpec
 
 pytest.importorskip("envpool", reason='needs pip install "spreeze[envpool]"')
@@ -31,16 +31,16 @@ def sample(
     env_id: str, num_steps: int, seed: int = 0, n_step: int = 1
 ) -> tuple[list[Rows], list[tuple[float, int]], EnvSpec]:
     """Rows of each environment in order, finished episodes, and the spec; random actions."""
-    spec = inspect_env(Pool(env_id), env_id)
-    group = make_group(Pool(env_id), spec, NUM_ENVS, RowForm(gamma=GAMMA, n_step=n_step))
+    spec = inspect_env(EnvPoolTarget(env_id), env_id)
+    group = make_group(EnvPoolTarget(env_id), spec, NUM_ENVS, RowFormat(gamma=GAMMA, n_step=n_step))
     policy = Policy(spec, PolicyForm(hidden=(4,)))
     policy.seed(0)
-    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    rows = np.zeros(NUM_ENVS, row_layout(spec).dtype)
     stored: list[Rows] = [[] for _ in range(NUM_ENVS)]
     group.reset(seed)
     for _ in range(num_steps):
         actions = policy.act_randomly(NUM_ENVS)
-        kept = group.step(actions, policy.scale(actions), 0, rows)
+        kept = group.step(actions, policy.to_env_action(actions), 0, rows)
         for i, row in zip(np.flatnonzero(group._outcome.valid), rows[:kept], strict=True):
             stored[i].append(row.copy())
     group.close()
@@ -128,7 +128,7 @@ def test_a_step_leads_where_it_leads_in_gymnasium(
     for row in [row for rows in stored for row in rows]:
         env.reset()
         set_state(env.unwrapped, row["obs"].astype(np.float64))
-        action = policy.scale(row["action"].reshape(1, -1))[0]
+        action = policy.to_env_action(row["action"].reshape(1, -1))[0]
         next_obs, reward, *_ = env.step(action)
         if env_id == "Pendulum-v1" and abs(next_obs[2]) == 8:
             continue  # at its greatest speed EnvPool's pendulum turns on as if there were none
@@ -138,8 +138,8 @@ def test_a_step_leads_where_it_leads_in_gymnasium(
 
 
 def first_obs(env_id: str, seed: int) -> NDArray[Any]:
-    spec = inspect_env(Pool(env_id), env_id)
-    group = make_group(Pool(env_id), spec, NUM_ENVS)
+    spec = inspect_env(EnvPoolTarget(env_id), env_id)
+    group = make_group(EnvPoolTarget(env_id), spec, NUM_ENVS)
     group.reset(seed)
     obs = group.obs.copy()
     group.close()
@@ -153,7 +153,7 @@ def test_seeds_repeat_and_give_different_environments() -> None:
 
 
 def test_a_pool_works_on_one_core() -> None:
-    stepper = make_stepper(Pool("HalfCheetah-v5"), 8)
+    stepper = make_stepper(EnvPoolTarget("HalfCheetah-v5"), 8)
     actions = np.zeros((8, 6), np.float32)
     stepper.env.reset(seed=0)  # type: ignore[union-attr]
     began_s, cpu_s = time.perf_counter(), time.process_time()
@@ -165,9 +165,11 @@ def test_a_pool_works_on_one_core() -> None:
 
 
 def test_n_step_rows_do_not_reach_over_the_reset() -> None:
-    spec = inspect_env(Pool("Pendulum-v1"), "Pendulum-v1")
-    group = make_group(Pool("Pendulum-v1"), spec, NUM_ENVS, RowForm(gamma=GAMMA, n_step=3))
-    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    spec = inspect_env(EnvPoolTarget("Pendulum-v1"), "Pendulum-v1")
+    group = make_group(
+        EnvPoolTarget("Pendulum-v1"), spec, NUM_ENVS, RowFormat(gamma=GAMMA, n_step=3)
+    )
+    rows = np.zeros(NUM_ENVS, row_layout(spec).dtype)
     group.reset(0)
     actions = np.zeros((NUM_ENVS, 1), np.float32)
     discounts: list[float] = []
@@ -183,15 +185,17 @@ def test_n_step_rows_do_not_reach_over_the_reset() -> None:
 
 def test_evaluation_is_gymnasiums_where_it_has_the_task() -> None:
     for env_id, there in (("HalfCheetah-v5", True), ("CheetahRun-v1", False)):
-        spec = inspect_env(Pool(env_id), env_id)
+        spec = inspect_env(EnvPoolTarget(env_id), env_id)
         assert spec.vector_envs is None, "a pool has as many environments as it is asked for"
-        assert reference(Pool(env_id), spec) == (env_id if there else Pool(env_id))
-    assert reference("Pendulum-v1", spec) == "Pendulum-v1"
+        assert evaluation_env(EnvPoolTarget(env_id), spec) == (
+            env_id if there else EnvPoolTarget(env_id)
+        )
+    assert evaluation_env("Pendulum-v1", spec) == "Pendulum-v1"
 
 
 def test_whole_episodes_are_played_in_a_pool_too() -> None:
-    spec = inspect_env(Pool("Pendulum-v1"), "Pendulum-v1")
-    stepper = make_stepper(Pool("Pendulum-v1"), 2)
+    spec = inspect_env(EnvPoolTarget("Pendulum-v1"), "Pendulum-v1")
+    stepper = make_stepper(EnvPoolTarget("Pendulum-v1"), 2)
     player = play_episodes(stepper, spec, lambda obs: np.zeros((2, 1), np.float32), 3, seed=0)
     try:
         while True:
@@ -214,4 +218,4 @@ def test_whole_episodes_are_played_in_a_pool_too() -> None:
 )
 def test_what_envpool_has_not_is_refused_by_name(target: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        inspect_env(Pool(target), str(target))
+        inspect_env(EnvPoolTarget(target), str(target))

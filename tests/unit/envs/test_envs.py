@@ -24,11 +24,11 @@ from spreeze.envs.stepping import (
     make_stepper,
     play_episodes,
 )
-from spreeze.envs.targets import make_env, portable
+from spreeze.envs.targets import make_env, picklable_target
 from spreeze.envs.transitions import EnvGroup
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm
-from spreeze.rows import RowForm, transition_layout
+from spreeze.rows import RowFormat, row_layout
 from spreeze.spec import EnvSpec
 
 GAMMA = 0.9
@@ -52,7 +52,7 @@ def make_group(mode: Any, terminate: bool, n_step: int, **form: Any) -> tuple[En
     else:
         stepper = VectorStepper(SyncVectorEnv(makers, autoreset_mode=mode))
     spec = inspect_env(makers[0], "CountEnv")
-    return EnvGroup(stepper, spec, RowForm(gamma=GAMMA, n_step=n_step, **form)), spec
+    return EnvGroup(stepper, spec, RowFormat(gamma=GAMMA, n_step=n_step, **form)), spec
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -62,7 +62,7 @@ def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n
     group, spec = make_group(mode, terminate, n_step)
     policy = Policy(spec, PolicyForm(hidden=(4,)))
     policy.seed(0)
-    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    rows = np.zeros(NUM_ENVS, row_layout(spec).dtype)
     group.reset(seed=0)
     acted: dict[tuple[int, int], float] = {}  # (episode, step) -> action in [-1, 1]
     seen: Counter[tuple[int, int]] = Counter()
@@ -71,7 +71,7 @@ def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n
         actions = policy.act_randomly(NUM_ENVS)
         for obs, action in zip(group.obs, actions, strict=True):
             acted[int(obs[0]), int(obs[1])] = float(action[0])
-        for row in rows[: group.step(actions, policy.scale(actions), 7, rows)]:
+        for row in rows[: group.step(actions, policy.to_env_action(actions), 7, rows)]:
             episode, step = int(row["obs"][0]), int(row["obs"][1])
             seen[episode, step] += 1
             length = LENGTHS[episode // 1000]
@@ -81,7 +81,9 @@ def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n
             assert row["reward"] == pytest.approx(sum(GAMMA**k * r for k, r in enumerate(rewards)))
             assert row["discount"] == pytest.approx(0 if ended and terminate else GAMMA**covered)
             assert row["action"] == pytest.approx(acted[episode, step])
-            last_action = policy.scale(np.array([acted[episode, step + covered - 1]], np.float32))
+            last_action = policy.to_env_action(
+                np.array([acted[episode, step + covered - 1]], np.float32)
+            )
             assert row["next_obs"] == pytest.approx([episode, step + covered, last_action[0]])
             assert row["version"] == 7
     group.close()
@@ -100,9 +102,9 @@ def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n
 def test_segments_hold_every_step_once_and_say_where_episodes_end(
     mode: Any, terminate: bool
 ) -> None:
-    form = RowForm(gamma=GAMMA, segment=3, past_return=True)
+    form = RowFormat(gamma=GAMMA, segment=3, past_return=True)
     group, spec = make_group(mode, terminate, 1, segment=3, past_return=True)
-    rows = np.zeros(NUM_ENVS, transition_layout(spec, form).dtype)
+    rows = np.zeros(NUM_ENVS, row_layout(spec, form).dtype)
     group.reset(seed=0)
     actions = np.zeros((NUM_ENVS, 1), np.float32)
     steps: dict[int, list[dict[str, Any]]] = {i: [] for i in range(NUM_ENVS)}
@@ -135,9 +137,9 @@ def test_segments_hold_every_step_once_and_say_where_episodes_end(
 
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_the_return_so_far_is_that_of_the_first_step(n_step: int) -> None:
-    form = RowForm(gamma=GAMMA, n_step=n_step, past_return=True)
+    form = RowFormat(gamma=GAMMA, n_step=n_step, past_return=True)
     group, spec = make_group("plain", True, n_step, past_return=True)
-    rows = np.zeros(NUM_ENVS, transition_layout(spec, form).dtype)
+    rows = np.zeros(NUM_ENVS, row_layout(spec, form).dtype)
     group.reset(seed=0)
     actions = np.zeros((NUM_ENVS, 1), np.float32)
     for _ in range(30):
@@ -157,7 +159,7 @@ def test_rows_pay_for_a_termination_and_episodes_do_not(
     def played(cost: float) -> tuple[dict[str, Any], list[tuple[float, int]]]:
         made: dict[str, Any] = {**form, "past_return": True, "termination_cost": cost}
         group, spec = make_group(mode, terminate, **made)
-        rows = np.zeros(NUM_ENVS, transition_layout(spec, RowForm(**made)).dtype)
+        rows = np.zeros(NUM_ENVS, row_layout(spec, RowFormat(**made)).dtype)
         actions, log_prob = np.zeros((NUM_ENVS, 1), np.float32), np.zeros(NUM_ENVS, np.float32)
         group.reset(seed=0)
         names = ("obs", "reward", "discount", "past_return")
@@ -186,9 +188,9 @@ def test_rows_pay_for_a_termination_and_episodes_do_not(
 
 def test_a_segment_does_not_reach_over_a_step_that_is_not_finite() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
-    form = RowForm(gamma=GAMMA, segment=4)
+    form = RowFormat(gamma=GAMMA, segment=4)
     group = EnvGroup(LoopStepper([fakes.FaultEnv("nan", at=7)]), spec, form)
-    rows = np.zeros(1, transition_layout(spec, form).dtype)
+    rows = np.zeros(1, row_layout(spec, form).dtype)
     group.reset(seed=0)
     actions, log_prob = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
     stored = []
@@ -226,11 +228,11 @@ def test_choices_reach_the_environment_as_it_counts_them(vector: bool) -> None:
     group = EnvGroup(stepper, spec)
     policy = Policy(spec, PolicyForm(hidden=(4,), head="values"))
     group.reset(seed=0)
-    rows = np.zeros(2, transition_layout(spec).dtype)
+    rows = np.zeros(2, row_layout(spec).dtype)
     stored = []
     for _ in range(20):
         actions = policy.act_randomly(2)
-        group.step(actions, policy.scale(actions), 0, rows)
+        group.step(actions, policy.to_env_action(actions), 0, rows)
         stored += rows["action"].tolist()
     group.close()
     assert [5 + index for index in stored] == taken
@@ -239,7 +241,7 @@ def test_choices_reach_the_environment_as_it_counts_them(vector: bool) -> None:
 
 def test_returns_and_lengths_of_finished_episodes() -> None:
     group, spec = make_group("plain", True, 1)
-    rows = np.zeros(NUM_ENVS, transition_layout(spec).dtype)
+    rows = np.zeros(NUM_ENVS, row_layout(spec).dtype)
     group.reset(seed=0)
     actions = np.zeros((NUM_ENVS, 1), np.float32)
     for _ in range(4):
@@ -252,9 +254,9 @@ def test_returns_and_lengths_of_finished_episodes() -> None:
 def test_a_step_that_is_not_finite_is_dropped_and_its_episode_cut() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
     group = EnvGroup(
-        LoopStepper([fakes.FaultEnv("nan", at=8)]), spec, RowForm(gamma=GAMMA, n_step=3)
+        LoopStepper([fakes.FaultEnv("nan", at=8)]), spec, RowFormat(gamma=GAMMA, n_step=3)
     )
-    rows = np.zeros(1, transition_layout(spec).dtype)
+    rows = np.zeros(1, row_layout(spec).dtype)
     group.reset(seed=0)
     stored = []
     actions = np.zeros((1, 1), np.float32)
@@ -278,9 +280,9 @@ def test_observations_of_any_number_type_are_taken(dtype: Any) -> None:
     spec = inspect_env(partial(fakes.SpaceEnv, obs=space), "SpaceEnv")
     assert spec.obs_shape == (2, 3)
     stepper = make_stepper(partial(fakes.SpaceEnv, obs=space), 2)
-    group = EnvGroup(stepper, spec, RowForm(gamma=GAMMA))
+    group = EnvGroup(stepper, spec, RowFormat(gamma=GAMMA))
     group.reset(seed=0)
-    rows = np.zeros(2, transition_layout(spec).dtype)
+    rows = np.zeros(2, row_layout(spec).dtype)
     actions = np.zeros((2, 1), np.float32)
     assert group.step(actions, actions, 0, rows) == 2
     assert rows["next_obs"].shape == (2, 6)
@@ -328,7 +330,7 @@ def test_observations_that_break_their_promise_are_refused(obs: Any, message: st
 def test_actions_are_scaled_to_the_real_bounds() -> None:
     spec = inspect_env(fakes.CountEnv, "CountEnv")
     policy = Policy(spec, PolicyForm(hidden=(4,)))
-    scaled = policy.scale(np.array([[-1.0], [0.0], [1.0]], np.float32))
+    scaled = policy.to_env_action(np.array([[-1.0], [0.0], [1.0]], np.float32))
     assert scaled.ravel().tolist() == [-2.0, 2.0, 6.0]
 
 
@@ -365,12 +367,12 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 def test_an_id_registered_by_the_user_reaches_other_processes() -> None:
     gym.register("Mine-v0", entry_point=fakes.ReachEnv)
     try:
-        maker = portable("Mine-v0")
+        maker = picklable_target("Mine-v0")
     finally:
         del gym.registry["Mine-v0"]
     assert callable(maker)
     assert inspect_env(maker, "Mine-v0").obs_shape == (1,)
-    assert portable("Pendulum-v1") == "Pendulum-v1"
+    assert picklable_target("Pendulum-v1") == "Pendulum-v1"
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -429,7 +431,7 @@ def test_what_comes_after_an_observation_that_is_not_finite_is_no_transition(
     env = Glitch([lambda: fakes.CountEnv(length=50)] * 2, autoreset_mode=mode)
     spec = inspect_env(lambda: fakes.CountEnv(length=50), "CountEnv")
     group = EnvGroup(VectorStepper(env), spec)
-    rows = np.zeros(2, transition_layout(spec).dtype)
+    rows = np.zeros(2, row_layout(spec).dtype)
     group.reset(seed=0)
     actions = np.zeros((2, 1), np.float32)
     kept = []
@@ -479,7 +481,7 @@ def test_stepping_past_the_standard_wrappers_changes_nothing(wrapped: bool) -> N
         assert out.reward[0] == np.float32(reward)
         assert (out.terminated[0], out.truncated[0]) == (terminated, truncated)
         assert truncated == (i % 200 == 199)
-        assert out.eventful == truncated
+        assert out.any_done_or_invalid == truncated
         if truncated:
             expected, _ = plain.reset()
 

@@ -21,7 +21,7 @@ from spreeze.envs.stepping import LoopStepper, VectorStepper, make_stepper
 from spreeze.envs.transitions import EnvGroup
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm, load_policy
-from spreeze.rows import RowForm, transition_layout
+from spreeze.rows import RowFormat, row_layout
 from spreeze.spec import EnvSpec, flatten_obs
 from spreeze.store.checkpoint import save_best
 
@@ -166,8 +166,8 @@ def test_rows_are_true_with_parts_in_every_autoreset_mode(mode: Any) -> None:
         assert isinstance(stepper, LoopStepper)
     else:
         stepper = VectorStepper(SyncVectorEnv(makers, autoreset_mode=mode))
-    group = EnvGroup(stepper, spec, RowForm(gamma=0.9))
-    rows = np.zeros(2, transition_layout(spec).dtype)
+    group = EnvGroup(stepper, spec, RowFormat(gamma=0.9))
+    rows = np.zeros(2, row_layout(spec).dtype)
     group.reset(0)
     seen = 0
     for t in range(20):

@@ -22,7 +22,7 @@ from spreeze.roles import visualizer
 from spreeze.settings.config import config_with, default_config
 from spreeze.store.checkpoint import save_best
 from spreeze.store.rundir import RunDir
-from spreeze.store.video import Film, captioned, jpeg
+from spreeze.store.video import VideoWriter, captioned, jpeg
 
 SCRIPT = """
 import os
@@ -123,14 +123,14 @@ def test_problems_come_with_a_way_out(problem: str, advice: str) -> None:
 
 def test_a_film_gets_its_name_and_title_when_it_is_whole(tmp_path: Path) -> None:
     frame = np.random.default_rng(0).integers(0, 255, (65, 81, 3), np.uint8)
-    film = Film(tmp_path / "a.mp4", 20.0)
+    film = VideoWriter(tmp_path / "a.mp4", 20.0)
     for _ in range(5):
         film.add(captioned(frame, "return 1.0"))
     assert not (tmp_path / "a.mp4").exists()
     film.close("Pendulum-v1: return -123.4")
     assert b"Pendulum-v1: return -123.4" in (tmp_path / "a.mp4").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
-    thrown_away = Film(tmp_path / "b.mp4", 20.0)
+    thrown_away = VideoWriter(tmp_path / "b.mp4", 20.0)
     thrown_away.add(frame)
     thrown_away.close(None)
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
@@ -158,18 +158,18 @@ def test_the_best_policy_is_filmed_at_the_end_if_there_is_time(
         run=run,
         spec=spec,
         config=config,
-        words={"frames": 0, "videos": 0},
+        counters={"frames": 0, "videos": 0},
         control=SimpleNamespace(evaluator={"best_return": -150.0}),
         seed=lambda: [0],
         now=lambda: 0.0,
     )
     view = view_without_display("Pendulum-v1", spec)
     try:
-        visualizer.Studio(ctx, view).film_last()
+        visualizer.VideoRecorder(ctx, view).film_last()
     finally:
         view.close()
     assert [path.name for path in run.videos.glob("*")] == films
-    assert ctx.words["videos"] == len(films)
+    assert ctx.counters["videos"] == len(films)
     for film in films:
         assert b"best policy, evaluated -150.0" in (run.videos / film).read_bytes()
 

@@ -26,20 +26,20 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.envs.targets import EnvTarget
 from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy, PolicyForm
-from spreeze.rows import RowForm, transition_layout
+from spreeze.rows import RowFormat, row_layout
 from spreeze.spec import EnvSpec
 
 
 def sample(target: EnvTarget, num_steps: int) -> tuple[NDArray[np.void], EnvSpec]:
     """Rows of one environment, each with the greatest action there is."""
     spec = inspect_env(target, "wrapped")
-    group = make_group(target, spec, 1, RowForm(gamma=0.9))
+    group = make_group(target, spec, 1, RowFormat(gamma=0.9))
     policy = Policy(spec, PolicyForm(hidden=(4,)))
-    rows = np.zeros((num_steps, 1), transition_layout(spec).dtype)
+    rows = np.zeros((num_steps, 1), row_layout(spec).dtype)
     group.reset(0)
     actions = np.ones((1, spec.action_size), np.float32)
     for t in range(num_steps):
-        assert group.step(actions, policy.scale(actions), 0, rows[t]) == 1
+        assert group.step(actions, policy.to_env_action(actions), 0, rows[t]) == 1
     group.close()
     return rows[:, 0], spec
 

@@ -18,9 +18,9 @@ from spreeze.learning.updater import Updater, out_of_memory
 from spreeze.policy import Policy, PolicyForm
 from spreeze.roles import learner
 from spreeze.roles.learner.intake import Intake
-from spreeze.roles.learner.publisher import Outbox
-from spreeze.roles.learner.update_runner import Swap
-from spreeze.rows import Rows, as_matrix, transition_layout
+from spreeze.roles.learner.publisher import PolicyPublisher
+from spreeze.roles.learner.update_runner import UpdateRunner
+from spreeze.rows import Rows, as_matrix, row_layout
 from spreeze.settings.config import config_with, default_config
 from spreeze.spec import PLACEMENTS, EnvSpec, Floats
 from spreeze.wires.arena import Arena
@@ -29,7 +29,7 @@ from spreeze.wires.experience import Experience, experience_blocks
 SPEC = EnvSpec(
     id="x", obs_shape=(4,), action_shape=(2,), action_low=(-1.0, -1.0), action_high=(1.0, 1.0)
 )
-LAYOUT = transition_layout(SPEC)
+LAYOUT = row_layout(SPEC)
 CPU = torch.device("cpu")
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -204,7 +204,7 @@ def context(**knobs: Any) -> Any:
         config=config_with(default_config(env="x"), knobs),
         spec=SPEC,
         layout=LAYOUT,
-        words=words,
+        counters=words,
         control=SimpleNamespace(supervisor={"batch_size": knobs["learner.batch_size"]}),
         seed=lambda: [0],
     )
@@ -227,7 +227,7 @@ def started(ctx: Any) -> tuple[Replay, Updater, Any]:
     replay, state = learner._allocate(ctx, algorithm, CPU)
     replay.insert(numbered(0, 500))
     updater = Updater(algorithm, replay, state, 1000, (1e-3, 0.01))
-    return replay, updater, Swap(ctx, updater, replay)
+    return replay, updater, UpdateRunner(ctx, updater, replay)
 
 
 def test_a_replay_that_does_not_fit_on_the_gpu_lies_in_host_memory(
@@ -243,13 +243,13 @@ def test_a_replay_that_does_not_fit_on_the_gpu_lies_in_host_memory(
 
     monkeypatch.setattr(replay_module, "_allocate", allocate)
     ctx = context()
-    replay, updater, swap = started(ctx)
-    swap.run()
+    replay, updater, runner = started(ctx)
+    runner.run()
     assert tried == ["gpu", "pinned"]
     assert replay.placement == "pinned"
-    assert PLACEMENTS[ctx.words["replay_placement"]] == "pinned"
-    assert ctx.words["out_of_memory"] == 1
-    assert ctx.words["batch_size"] == 1000
+    assert PLACEMENTS[ctx.counters["replay_placement"]] == "pinned"
+    assert ctx.counters["out_of_memory"] == 1
+    assert ctx.counters["batch_size"] == 1000
     assert float(updater.state["updates"]) == 1
 
 
@@ -258,34 +258,34 @@ def test_out_of_memory_moves_the_replay_and_then_halves_the_batch(
 ) -> None:
     short_of_memory(monkeypatch, lambda updater: updater.batch_size > 300)
     ctx = context()
-    replay, updater, swap = started(ctx)
-    swap.run()
+    replay, updater, runner = started(ctx)
+    runner.run()
     assert float(updater.state["updates"]) == 1, "the failed attempts left no trace"
     assert replay.placement == "pinned"
     assert read_all(replay) == list(range(500)), "no row is lost on the way"
-    assert ctx.words["batch_size"] == updater.batch_size == 256
-    assert ctx.words["out_of_memory"] == 3
+    assert ctx.counters["batch_size"] == updater.batch_size == 256
+    assert ctx.counters["out_of_memory"] == 3
     said = capsys.readouterr().out
     assert "page-locked host memory" in said
     assert "500 transitions" in said
     assert "256 transitions" in said
     ctx.control.supervisor["batch_size"] = 128
-    swap.run()
+    runner.run()
     assert updater.batch_size == 128
     ctx.control.supervisor["batch_size"] = 4096
-    swap.run()
+    runner.run()
     assert updater.batch_size == 256, "what did not fit is not tried again and again"
 
 
 def test_when_nothing_helps_the_error_is_the_learners_own(monkeypatch: pytest.MonkeyPatch) -> None:
     short_of_memory(monkeypatch, lambda _: True)
-    _, _, swap = started(context())
+    _, _, runner = started(context())
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
-        swap.run()
+        runner.run()
     short_of_memory(monkeypatch, lambda _: False)
     monkeypatch.setattr(Updater, "run", lambda _: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
-        swap.run()
+        runner.run()
 
 
 def test_out_of_memory_is_known_in_all_its_forms() -> None:
@@ -316,7 +316,9 @@ def test_what_is_published_is_the_policy_after_that_many_updates(device: str) ->
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
     policy = Policy(SPEC, PolicyForm(hidden=(16,)))
     published, words = Published(), {"diverged": 0}
-    ctx: Any = SimpleNamespace(weights=published, words=words, control=SimpleNamespace(env_steps=0))
+    ctx: Any = SimpleNamespace(
+        weights=published, counters=words, control=SimpleNamespace(env_steps=0)
+    )
 
     def updater() -> Updater:
         torch.manual_seed(3)
@@ -332,18 +334,18 @@ def test_what_is_published_is_the_policy_after_that_many_updates(device: str) ->
     for count in range(8, 48, 4):
         slow.run()
         expected[count] = slow.state["actor"][: policy.vector.size].cpu().numpy().copy()
-    fast, outbox = updater(), Outbox(ctx, policy, torch.device(device))
+    fast, publisher = updater(), PolicyPublisher(ctx, policy, torch.device(device))
     for count in range(8, 48, 4):
         fast.run()
-        outbox.send(fast.policy, count)
+        publisher.send(fast.policy, count)
         assert len(published.sent) >= (count - 8) // 4, "at most one is on its way"
-    outbox.flush()
-    outbox.flush()
+    publisher.flush()
+    publisher.flush()
     assert [updates for _, updates in published.sent] == list(expected)
     for vector, updates in published.sent:
         np.testing.assert_array_equal(vector, expected[updates])
-    outbox.send(torch.full_like(fast.policy, float("nan")), 99)
-    outbox.flush()
+    publisher.send(torch.full_like(fast.policy, float("nan")), 99)
+    publisher.flush()
     assert words["diverged"] == 1
     assert len(published.sent) == len(expected)
 

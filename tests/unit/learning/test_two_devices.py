@@ -17,12 +17,12 @@ from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
 from spreeze.bench.two_devices import over_link
 from spreeze.errors import UsageError
-from spreeze.learning.compiled.key import Recipe
-from spreeze.learning.compiled.verify import disagreement
+from spreeze.learning.compiled.key import CompileKey
+from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.learning.replay import Replay
 from spreeze.learning.two_devices.channel import Channel, ChannelClosed, way_between
-from spreeze.learning.two_devices.halves import ActorHalf
-from spreeze.learning.two_devices.pair import AHEAD, Pair, SideFailed
+from spreeze.learning.two_devices.halves import ActorUpdater
+from spreeze.learning.two_devices.pair import AHEAD, SideFailed, TwoDeviceUpdater
 from spreeze.learning.update import init_state
 from spreeze.learning.updater import Updater
 from spreeze.machine.facts import Gpu, Machine
@@ -31,7 +31,7 @@ from spreeze.settings.auto import resolve
 from spreeze.settings.auto.memory import EXCHANGE_SLOTS
 from spreeze.settings.checks import check_devices
 from spreeze.settings.config import config_with, default_config
-from spreeze.settings.probe import Measured, Question, measure
+from spreeze.settings.probe import ProbeRequest, ProbeResult, measure
 
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
@@ -62,9 +62,9 @@ def pair_of(
     second: torch.device = CPU,
     chunk: int = 4,
     **more: Any,
-) -> Pair:
+) -> TwoDeviceUpdater:
     replay, state = replay_of(algorithm, first), init_state(algorithm, 0, first)
-    return Pair(algorithm, replay, state, 32, RATES, chunk, second, **more)
+    return TwoDeviceUpdater(algorithm, replay, state, 32, RATES, chunk, second, **more)
 
 
 def assert_equal_to_one_device(
@@ -144,7 +144,7 @@ def test_running_freely_a_one_state_problem_is_solved(
     replay = Replay(layout, 512, first)
     replay.insert(rows)
     state = init_state(algorithm, 0, first)
-    pair = Pair(algorithm, replay, state, 64, (3e-3, 0.05), 4, second)
+    pair = TwoDeviceUpdater(algorithm, replay, state, 64, (3e-3, 0.05), 4, second)
     torch.manual_seed(0)
     for _ in range(250):
         pair.run()
@@ -156,15 +156,15 @@ def test_a_crash_of_the_actors_side_is_one_of_the_whole_with_its_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = pair_of(cases.built("sac", "Box"))
-    real, calls = ActorHalf.run, []
+    real, calls = ActorUpdater.run, []
 
-    def run_a_while(half: ActorHalf) -> None:
+    def run_a_while(half: ActorUpdater) -> None:
         calls.append(half)
         if len(calls) == 5:
             raise ZeroDivisionError("the actor fell over")
         real(half)
 
-    monkeypatch.setattr(ActorHalf, "run", run_a_while)
+    monkeypatch.setattr(ActorUpdater, "run", run_a_while)
     what = "cpu, has failed: ZeroDivisionError: the actor fell over"
     with pytest.raises(SideFailed, match=what) as got:
         deque((pair.run() for _ in range(50)), 0)
@@ -174,11 +174,11 @@ def test_a_crash_of_the_actors_side_is_one_of_the_whole_with_its_cause(
 
 
 def test_a_crash_at_the_very_end_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: ActorHalf) -> None:
+    def fail(_: ActorUpdater) -> None:
         raise ZeroDivisionError
 
     pair = pair_of(cases.built("sac", "Box"))
-    monkeypatch.setattr(ActorHalf, "run", fail)
+    monkeypatch.setattr(ActorUpdater, "run", fail)
     pair.run()
     with pytest.raises(SideFailed):
         pair.pause()
@@ -214,8 +214,8 @@ def test_without_an_actor_there_is_no_pair() -> None:
         pair_of(cases.built("dqn", "Discrete"))
 
 
-def half_recipe(name: str, kind: str, part: Any) -> Recipe:
-    return Recipe(
+def half_recipe(name: str, kind: str, part: Any) -> CompileKey:
+    return CompileKey(
         algo=name,
         hyper=dataclasses.asdict(ALGORITHMS[name].config(hidden=(16, 16))),
         spec=cases.SPECS[kind].to_json(),
@@ -243,18 +243,18 @@ def test_a_half_is_the_same_operations_whatever_the_numbers(
     for _ in range(2):
         pair.run()
         pair.pause()
-        assert disagreement(made, half, traced) is None
+        assert find_mismatch(made, half, traced) is None
 
     def wrong(*inputs: Any) -> Any:
         first, *rest = half.plain(*inputs)
         return (first * 1.1, *rest)
 
-    assert half.part in str(disagreement(made, half, wrong))
+    assert half.part in str(find_mismatch(made, half, wrong))
 
 
 def test_each_half_has_a_compiled_form_of_its_own() -> None:
     made = [half_recipe("sac", "Box", part) for part in ("critic", "actor", "whole")]
-    assert len({recipe.path() for recipe in made}) == 3
+    assert len({key.path() for key in made}) == 3
 
 
 def device_like(device: torch.device, value: float) -> torch.Tensor:
@@ -373,7 +373,7 @@ def test_memory_is_reckoned_with_for_all_copies_that_there_can_be() -> None:
 
 
 def chosen(machine: Machine, split_hz: dict[int, float], **knobs: Any) -> tuple[str, str]:
-    answer = Measured(
+    answer = ProbeResult(
         act_us={8: 40.0},
         thread_hz={},
         update_hz={256: 1000.0, 8192: 500.0},
@@ -381,9 +381,9 @@ def chosen(machine: Machine, split_hz: dict[int, float], **knobs: Any) -> tuple[
         too_large=None,
         seconds=1.0,
     )
-    asked: list[Question] = []
+    asked: list[ProbeRequest] = []
 
-    def ask(question: Question) -> Measured:
+    def ask(question: ProbeRequest) -> ProbeResult:
         asked.append(question)
         return dataclasses.replace(answer, split_hz=split_hz if question.second else {})
 
@@ -406,7 +406,7 @@ def test_two_gpus_are_taken_if_they_are_faster_and_the_reason_is_said() -> None:
 def test_the_probe_measures_two_devices_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spreeze.settings.probe.CPU_BATCHES", (32, 64))
     monkeypatch.setattr("spreeze.settings.probe.TURN_S", 0.01)
-    question = Question(
+    question = ProbeRequest(
         algo="sac",
         hyper=dataclasses.asdict(ALGORITHMS["sac"].config(hidden=(8, 8))),
         spec=cases.BOX.to_json(),

@@ -16,7 +16,7 @@ from spreeze.learning.replay import Replay, draw, gather
 from spreeze.learning.update import init_state, update
 from spreeze.learning.updater import Updater
 from spreeze.networks.layers import MANY_OUTPUTS, _in_eights
-from spreeze.rows import as_matrix, transition_layout
+from spreeze.rows import as_matrix, row_layout
 
 SPEC = cases.BOX
 CPU = torch.device("cpu")
@@ -46,8 +46,8 @@ def test_an_update_equals_plain_modules_and_optimisers(name: str) -> None:
 def test_a_one_state_problem_has_the_value_of_the_geometric_series() -> None:
     """Reward 1 for ever with discount 0.9 is worth 10, less what the entropy adds."""
     algorithm = build(SACConfig(hidden=(32,), init_alpha=1e-8), SPEC)
-    replay = Replay(transition_layout(SPEC), 64, CPU)
-    rows = np.zeros(64, transition_layout(SPEC).dtype)
+    replay = Replay(row_layout(SPEC), 64, CPU)
+    rows = np.zeros(64, row_layout(SPEC).dtype)
     rows["reward"], rows["discount"] = 1.0, 0.9
     rows["action"] = np.random.default_rng(0).uniform(-1, 1, (64, 2))
     replay.insert(rows)
@@ -60,7 +60,7 @@ def test_a_one_state_problem_has_the_value_of_the_geometric_series() -> None:
 
 
 def test_replay_is_a_ring_of_the_newest_rows() -> None:
-    layout = transition_layout(SPEC)
+    layout = row_layout(SPEC)
     replay = Replay(layout, 10, CPU)
     rows = np.zeros(4, layout.dtype)
     for start in range(0, 24, 4):
@@ -72,7 +72,7 @@ def test_replay_is_a_ring_of_the_newest_rows() -> None:
 
 
 def test_one_insert_larger_than_the_replay_keeps_its_newest_rows() -> None:
-    layout = transition_layout(SPEC)
+    layout = row_layout(SPEC)
     replay = Replay(layout, 10, CPU)
     rows = np.zeros(25, layout.dtype)
     rows["reward"] = np.arange(25)
@@ -82,7 +82,7 @@ def test_one_insert_larger_than_the_replay_keeps_its_newest_rows() -> None:
 
 
 def test_a_batch_holds_stored_rows_and_nothing_else() -> None:
-    layout = transition_layout(SPEC)
+    layout = row_layout(SPEC)
     replay = Replay(layout, 100, CPU)
     rows = np.zeros(7, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(7, layout.width))
@@ -97,7 +97,7 @@ def test_a_batch_holds_stored_rows_and_nothing_else() -> None:
 
 
 def test_columns_are_the_fields_of_the_record() -> None:
-    layout = transition_layout(SPEC)
+    layout = row_layout(SPEC)
     rows = np.zeros(3, layout.dtype)
     rows["obs"], rows["action"], rows["next_obs"] = 1.0, 2.0, 3.0
     matrix = as_matrix(rows)
@@ -112,7 +112,7 @@ def test_columns_are_the_fields_of_the_record() -> None:
 def test_inputs_stay_the_same_while_new_rows_arrive() -> None:
     """A compiled update is compared with the plain one on them, one after the other, in mid-run."""
     algorithm = build(CONFIG, SPEC)
-    layout = transition_layout(SPEC)
+    layout = row_layout(SPEC)
     replay = Replay(layout, 100, CPU)
     rows = np.zeros(40, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(40, layout.width))

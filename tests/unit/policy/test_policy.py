@@ -58,7 +58,7 @@ def test_the_boldest_actions_are_still_within_the_bounds(
         id="x", obs_shape=(1,), action_shape=(1,), action_low=(low,), action_high=(high,)
     )
     for action in (-1.0, 1.0):
-        scaled = Policy(spec, PolicyForm(hidden=(4,))).scale(np.array([action], np.float32))
+        scaled = Policy(spec, PolicyForm(hidden=(4,))).to_env_action(np.array([action], np.float32))
         assert space.contains(scaled), scaled
         assert scaled[0] == pytest.approx(high if action > 0 else low)
 
@@ -71,7 +71,7 @@ def test_each_line_explores_as_strongly_as_it_is_told() -> None:
         policy.act(obs, explore=True)
         policy.seed(1)
         if scales is not None:
-            policy.spread(np.array(scales))
+            policy.set_exploration_scales(np.array(scales))
         policy.vector[-1] = -1.0  # less than the widest, so that the tanh does not hide it
         return np.arctanh(policy.act(obs, explore=True).astype(np.float64))[:, 0]
 
@@ -82,7 +82,7 @@ def test_each_line_explores_as_strongly_as_it_is_told() -> None:
 def test_noise_is_kept_for_some_steps_by_each_line_on_its_own() -> None:
     policy = Policy(SPEC, PolicyForm(hidden=(4,)))
     policy.seed(0)
-    policy.hold(4)
+    policy.set_noise_hold(4)
     obs = np.zeros((50, 3), np.float32)
     actions = np.array([policy.act(obs, explore=True).copy() for _ in range(640)])
     kept = (actions[1:] == actions[:-1]).all(2)
@@ -95,14 +95,14 @@ def test_noise_is_kept_for_some_steps_by_each_line_on_its_own() -> None:
         len(run) for line in kept.T for run in "".join("01"[int(k)] for k in line).split("0")
     )
     assert longest == 3, "steps after the first one"
-    policy.hold(1)
+    policy.set_noise_hold(1)
     actions = np.array([policy.act(obs, explore=True).copy() for _ in range(64)])
     assert not (actions[1:] == actions[:-1]).all(2).any()
 
 
 def test_the_likelihood_of_an_action_is_not_changed_by_the_spread_of_others() -> None:
     policies = [Policy(SPEC, PolicyForm(hidden=(4,), head="gaussian")) for _ in range(2)]
-    policies[1].spread(np.full(2, 3.0))
+    policies[1].set_exploration_scales(np.full(2, 3.0))
     for policy in policies:
         policy.seed(1)
         policy.act(np.zeros((2, 3), np.float32), explore=True)

@@ -17,7 +17,7 @@ import pytest
 import fakes
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy, PolicyForm
-from spreeze.roles.evaluator.episodes import Crew, HelperFailed, HelperKilled
+from spreeze.roles.evaluator.episodes import EpisodePool, HelperFailed, WorkerKilled
 
 # Here torch has threads; an evaluator has none.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -29,13 +29,13 @@ class Trial:
 
     def __init__(self, target: Any, num_episodes: int, num_processes: int) -> None:
         spec = inspect_env(target, "x")
-        self.crew = Crew(target, spec, FORM, num_episodes, num_processes)
+        self.pool = EpisodePool(target, spec, FORM, num_episodes, num_processes)
         self.vector = Policy(spec, FORM).vector
         self.vector[:] = np.random.default_rng(0).normal(size=len(self.vector))
         self.yields = 0
 
     def play(self, seed: int = 5, meanwhile: Callable[[], bool] = lambda: False) -> Any:
-        player = self.crew.play(self.vector, seed, meanwhile)
+        player = self.pool.play(self.vector, seed, meanwhile)
         try:
             while True:
                 next(player)
@@ -54,7 +54,7 @@ def trial() -> Any:
 
     yield make
     for each in made:
-        each.crew.close()
+        each.pool.close()
 
 
 def pendulum() -> gym.Env[Any, Any]:
@@ -99,10 +99,10 @@ def test_what_an_environment_raises_in_a_helper_is_said(trial: Any) -> None:
 
 def test_a_helper_that_is_killed_is_said(trial: Any) -> None:
     made = trial(pendulum, num_processes=2)
-    helper = made.crew._helpers[0].process
+    helper = made.pool._helpers[0].process
     os.kill(helper.pid, signal.SIGKILL)
     helper.join()
-    with pytest.raises(HelperKilled):
+    with pytest.raises(WorkerKilled):
         made.play()
 
 
@@ -156,17 +156,17 @@ def test_environments_of_helpers_may_have_children_and_are_closed(
     tmp_path: Path, playing: bool
 ) -> None:
     spec = inspect_env(fakes.CountEnv, "x")
-    crew = Crew(lambda: Parent(tmp_path), spec, FORM, 4, 2)
-    player = crew.play(Policy(spec, FORM).vector, 0, lambda: False)
+    pool = EpisodePool(lambda: Parent(tmp_path), spec, FORM, 4, 2)
+    player = pool.play(Policy(spec, FORM).vector, 0, lambda: False)
     for _ in range(3 if playing else 0):
         next(player)
     player.close()
-    crew.close()
+    pool.close()
     assert len(list(tmp_path.iterdir())) == 2, "here and in the helper"
 
 
 def test_what_goes_wrong_while_a_helper_makes_its_environments_is_said(trial: Any) -> None:
-    """Its last words are long, and it did not wait for a policy."""
+    """Its last counters are long, and it did not wait for a policy."""
     home = os.getpid()
 
     def here_only() -> gym.Env[Any, Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from spreeze.roles.pacing import NO_LIMIT, Pace
+from spreeze.roles.pacing import NO_LIMIT, SampleBudget
 
 
 def test_the_first_ratio_counts_from_the_warm_up() -> None:
-    pace = Pace(warmup_steps=1000)
+    pace = SampleBudget(warmup_steps=1000)
     assert pace.allowed_steps(0, 0.0, steps=10) == NO_LIMIT, "until the warm-up is done"
     assert pace.allowed_steps(30, 0.03, steps=1500) == 2000
     assert pace.allowed_steps(60, 0.03, steps=2000) == 3000
 
 
 def test_a_new_ratio_holds_from_then_on_and_stops_nobody() -> None:
-    pace = Pace(warmup_steps=1000)
+    pace = SampleBudget(warmup_steps=1000)
     assert pace.allowed_steps(30_000, 0.03, steps=1_000_000) == 1_001_000
     first = pace.allowed_steps(30_001, 0.05, steps=1_001_000)
     assert first == 1_001_000, "half a million steps would have to wait for updates"

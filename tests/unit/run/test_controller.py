@@ -103,7 +103,7 @@ def test_settings_that_are_right_stay_and_it_settles(machine: Any) -> None:
     decisions = made.run(200)
     assert decisions
     assert not any(decision.kept for decision in decisions)
-    assert made.controller.settled
+    assert made.controller.resolved
     assert (made.active, made.batch, made.ratio) == (8, 256, 0.01)
     assert made.run(200) == [], "settled, it tries nothing"
 
@@ -114,11 +114,11 @@ def test_load_from_outside_is_followed_and_undone(machine: Any) -> None:
     made.rates = crowded(cores=4)
     decisions = made.run(300)
     assert made.active < 6, decisions
-    assert made.controller.settled
+    assert made.controller.resolved
     made.rates = crowded(cores=9)
     decisions = made.run(300)
     assert made.active == 8, decisions
-    assert made.controller.settled
+    assert made.controller.resolved
     for part in (part for decision in decisions for part in decision.change.split(", ")):
         old, _, new = part.split()[-3:]
         assert old != new, "what stays as it was is not worth a word"
@@ -215,4 +215,4 @@ def test_a_size_that_does_not_arrive_is_given_up(machine: Any) -> None:
     made.compiles, made.rates = False, lambda *_: (200.0, 8000.0)
     made.run(600)
     assert made.batch == 256
-    assert made.controller.settled
+    assert made.controller.resolved

@@ -14,7 +14,7 @@ from spreeze.settings import probe
 from spreeze.settings.auto import resolve
 from spreeze.settings.auto.rates import MEASURED_KNOBS, expected_hz
 from spreeze.settings.config import Config, config_with, default_config, knob
-from spreeze.settings.probe import Measured, Question, measure, remember, remembered
+from spreeze.settings.probe import ProbeRequest, ProbeResult, load_cached, measure, save_cached
 from spreeze.spec import EnvSpec
 
 GIB = 2**30
@@ -28,7 +28,7 @@ SPEC = EnvSpec(
 )
 LAPTOP = Machine(cores=8, memory_bytes=8 * GIB, gpus=())
 DESKTOP = Machine(cores=16, memory_bytes=64 * GIB, gpus=(Gpu("RTX", 20 * GIB),))
-ANSWER = Measured(
+ANSWER = ProbeResult(
     act_us={4: 15.0, 8: 18.0, 16: 24.0, 32: 40.0},
     thread_hz={1: 100.0, 2: 180.0, 4: 190.0},
     update_hz={256: 100.0, 512: 55.0, 1024: 29.0},
@@ -162,7 +162,7 @@ def test_updates_between_publications_take_milliseconds() -> None:
     "knobs", [{"serial": True}, {"tuner.off": True}, dict.fromkeys(MEASURED_KNOBS, 4)]
 )
 def test_nothing_is_measured_where_it_would_decide_nothing(knobs: dict[str, Any]) -> None:
-    def refuse(_: Question) -> Measured:
+    def refuse(_: ProbeRequest) -> ProbeResult:
         raise AssertionError("measured")
 
     resolve(config_with(default_config(env=SPEC.id), knobs), SPEC, LAPTOP, refuse)
@@ -173,9 +173,9 @@ def test_a_knob_that_was_given_stays(name: str) -> None:
     assert knob(tuned(LAPTOP, {name: 3}), name) == 3
 
 
-def question(**changes: Any) -> Question:
+def question(**changes: Any) -> ProbeRequest:
     hyper = dataclasses.asdict(ALGORITHMS["sac"].config(hidden=(8, 8)))
-    made = Question(
+    made = ProbeRequest(
         algo="sac",
         hyper=hyper,
         spec=SPEC.to_json(),
@@ -195,27 +195,27 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("empty_cache")
 def test_answers_are_remembered_for_the_same_question_alone() -> None:
-    remember(question(), ANSWER)
-    assert remembered(question()) == ANSWER
+    save_cached(question(), ANSWER)
+    assert load_cached(question()) == ANSWER
     slower = dataclasses.replace(SPEC, step_us=99.0).to_json()
-    assert remembered(question(spec=slower)) == ANSWER, "the clock is no part of the question"
+    assert load_cached(question(spec=slower)) == ANSWER, "the clock is no part of the question"
     hyper = question().hyper
-    assert remembered(question(hyper=hyper | {"lr": 0.1})) == ANSWER, "nor is the step size"
+    assert load_cached(question(hyper=hyper | {"lr": 0.1})) == ANSWER, "nor is the step size"
     other = dataclasses.replace(SPEC, id="Walker2d-v5").to_json()
     wide = hyper | {"hidden": (9, 9)}
     for changes in (
         *({"cores": 4}, {"gpu": "RTX"}, {"precision": "bf16"}),
         *({"spec": other}, {"hyper": wide}),
     ):
-        assert remembered(question(**changes)) is None
+        assert load_cached(question(**changes)) is None
 
 
 @pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"act_us": {"x": 1}}'])
 def test_a_spoilt_memory_is_none(content: str) -> None:
-    remember(question(), ANSWER)
+    save_cached(question(), ANSWER)
     question().path().write_text(content)
-    assert remembered(question()) is None
+    assert load_cached(question()) is None
 
 
 def test_the_probe_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ def test_the_probe_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_out_of_memory_ends_the_search_and_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rate(_question: Question, _spec: EnvSpec, batch: int) -> float:
+    def rate(_question: ProbeRequest, _spec: EnvSpec, batch: int) -> float:
         if batch > 1024:
             raise RuntimeError("CUDA out of memory")
         return 100.0

@@ -28,7 +28,7 @@ from spreeze.settings.config import (
     knobs_of,
     parse_count,
     parse_duration,
-    settled,
+    resolved,
     with_algorithm,
 )
 from spreeze.settings.presets import PRESETS, preset_for
@@ -313,9 +313,9 @@ def test_every_knob_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_auto_must_be_filled_before_it_is_used() -> None:
-    assert settled(3) == 3
+    assert resolved(3) == 3
     with pytest.raises(ValueError, match="auto"):
-        settled("auto")
+        resolved("auto")
 
 
 def test_folders_that_cannot_be_written_are_refused(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.bench.result import hand_out
+from spreeze.bench.result import write_result
 from spreeze.errors import UsageError
-from spreeze.machine.facts import Machine, look_around
+from spreeze.machine.facts import Machine, detect_machine
 from spreeze.settings.checks import check_devices
 from spreeze.spec import EnvSpec
 from spreeze.text import short
@@ -53,10 +53,10 @@ def main(arguments: list[str]) -> int:
         )
     from spreeze.algos import find_algorithm
     from spreeze.bench import HALF_CHEETAH
-    from spreeze.bench.learner import measure, usual_recipe
+    from spreeze.bench.learner import default_key, measure
     from spreeze.envs.inspect import inspect_env
 
-    machine = look_around()
+    machine = detect_machine()
     spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
     if not find_algorithm(args.algo).takes(spec):
         raise UsageError(
@@ -74,15 +74,15 @@ def main(arguments: list[str]) -> int:
             f"batch {size}: compiling, then {args.seconds:.0f} s of measurement ...",
             file=sys.stderr,
         )
-        recipe = usual_recipe(spec, args.algo, size, device, precision, threads)
-        rows.append(measure(recipe, args.seconds))
+        key = default_key(spec, args.algo, size, device, precision, threads)
+        rows.append(measure(key, args.seconds))
         if second is not None:
             from spreeze.bench.two_devices import measure_pair
 
-            rows[-1] |= measure_pair(recipe, second, args.seconds)
+            rows[-1] |= measure_pair(key, second, args.seconds)
     devices = [device] if second is None else [device, second]
     first = {"env": spec.id, "algo": args.algo, "device": device, "devices": devices, **rows[0]}
-    hand_out("learner", arguments, args.json, began, {**first, "results": rows})
+    write_result("learner", arguments, args.json, began, {**first, "results": rows})
     if args.json != "-":
         _show(rows)
         if second is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from spreeze.bench.result import checked, hand_out, or_auto
+from spreeze.bench.result import checked, or_auto, write_result
 from spreeze.settings.config import config_with, default_config
 from spreeze.text import short
 
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         config_with(default_config(env=args.env, device=args.device), knobs), args.seconds
     )
     result = measure(config, args.seconds)
-    hand_out("pipeline", arguments, args.json, began, result)
+    write_result("pipeline", arguments, args.json, began, result)
     if args.json != "-":
         for name, what in (("sample", "env steps"), ("update", "updates")):
             print(

@@ -10,8 +10,8 @@ from typing import Any
 import tyro
 
 from spreeze.algos.base import OffPolicyConfig
-from spreeze.bench.result import checked, hand_out, or_auto
-from spreeze.machine.facts import look_around
+from spreeze.bench.result import checked, or_auto, write_result
+from spreeze.machine.facts import detect_machine
 from spreeze.settings.config import config_with, default_config
 from spreeze.text import short
 
@@ -36,11 +36,11 @@ def main(arguments: list[str]) -> int:
     """Measure, write, print."""
     args = tyro.cli(SamplingArguments, args=arguments, prog="spreeze bench sampling")
     from spreeze.bench.sampling import measure
-    from spreeze.envs.targets import portable
+    from spreeze.envs.targets import picklable_target
     from spreeze.run.plan import describe_env, make_plan
     from spreeze.run.processes.pool import Processes
 
-    machine = look_around()
+    machine = detect_machine()
     knobs: dict[str, Any] = {
         "device": "cpu",
         "algo.hidden": (256, 256),
@@ -60,10 +60,10 @@ def main(arguments: list[str]) -> int:
         plan = make_plan(config, spec, machine, processes)
         num = plan.config.sampler.processes
         print(f"{args.env}: {num} samplers, {args.seconds:.0f} s ...", file=sys.stderr)
-        result = measure(plan, portable(args.env), processes, args.seconds)
+        result = measure(plan, picklable_target(args.env), processes, args.seconds)
     finally:
         processes.close()
-    hand_out("sampling", arguments, args.json, began, result)
+    write_result("sampling", arguments, args.json, began, result)
     if args.json != "-":
         parts = ", ".join(f"{name} {value:.1f}" for name, value in result["us_per_step"].items())
         print(

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.bench.result import hand_out, refuse_seconds
+from spreeze.bench.result import refuse_seconds, write_result
 from spreeze.errors import UsageError
 
 
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         print(line, file=sys.stderr)
 
     result = measure(args.env, target, args.seconds, args.seeds, frameworks, args.cold, tell)
-    hand_out("time-to-score", arguments, args.json, began, result)
+    write_result("time-to-score", arguments, args.json, began, result)
     if args.json != "-":
         _show(result)
     return 0

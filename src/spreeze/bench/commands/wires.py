@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from spreeze.bench.result import hand_out, refuse_seconds
+from spreeze.bench.result import refuse_seconds, write_result
 from spreeze.text import short
 
 
@@ -28,12 +28,12 @@ def main(arguments: list[str]) -> int:
     refuse_seconds(args.seconds)
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.wires import measure
-    from spreeze.rows import transition_layout
+    from spreeze.rows import row_layout
 
     print(f"wires, queues, a pipe and a file, {args.seconds:.0f} s ...", file=sys.stderr)
     began = time.monotonic()
-    result = measure(transition_layout(HALF_CHEETAH), args.seconds)
-    hand_out("wires", arguments, args.json, began, result)
+    result = measure(row_layout(HALF_CHEETAH), args.seconds)
+    write_result("wires", arguments, args.json, began, result)
     if args.json != "-":
         rows, bytes_hz = short(result["rows_hz"]), result["bytes_hz"] / 1e6
         print(

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from spreeze.envs.suites import EXTRAS, advice
-from spreeze.machine.facts import compiler, cpu_name, look_around, supports_wires
+from spreeze.machine.facts import compiler, cpu_name, detect_machine, shared_memory_problem
 from spreeze.store.files import write_json
 
 TOOLS = {
@@ -67,9 +67,9 @@ def main(arguments: list[str], _started_s: float) -> int:
 
 def examine() -> list[Finding]:
     """Everything worth knowing before a run."""
-    machine = look_around()
+    machine = detect_machine()
     gib = machine.memory_bytes / 2**30
-    reason = supports_wires()
+    reason = shared_memory_problem()
     return [
         Finding("python", sys.version_info >= (3, 11), sys.version.split()[0]),
         Finding("processor", True, f"{cpu_name()}, {machine.cores} usable cores"),

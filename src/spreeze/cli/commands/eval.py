@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from spreeze.cli.output import own_stdout
+from spreeze.cli.output import stdout_to_stderr
 from spreeze.cli.playback import check_fits, env_to_play
 from spreeze.errors import UsageError
 from spreeze.store.files import write_json
@@ -56,7 +56,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     stored = run.read("config").get("config", {})
     pooled = args.env is None and stored.get("simulation", {}).get("engine") == "envpool"
     began_s = time.monotonic()
-    with own_stdout():
+    with stdout_to_stderr():
         results = _play(policy, env, pooled, args)
     whole = np.array([result for result in results if not np.isnan(result[0])])
     broken = len(results) - len(whole)
@@ -92,17 +92,17 @@ def main(arguments: list[str], _started_s: float) -> int:
 
 def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple[float, int]]:
     """Return and length of each episode."""
-    from spreeze.envs.envpool import Pool
-    from spreeze.envs.inspect import reference
+    from spreeze.envs.envpool import EnvPoolTarget
+    from spreeze.envs.inspect import evaluation_env
     from spreeze.envs.stepping import make_stepper, play_episodes
 
-    target = reference(Pool(env), policy.spec) if pooled else env
+    target = evaluation_env(EnvPoolTarget(env), policy.spec) if pooled else env
     check_fits(policy, target, env)
     stepper = make_stepper(target, min(args.episodes, 10))
     player = play_episodes(
         stepper,
         policy.spec,
-        lambda obs: policy.scale(policy.act(obs, explore=False)),
+        lambda obs: policy.to_env_action(policy.act(obs, explore=False)),
         args.episodes,
         args.seed,
     )

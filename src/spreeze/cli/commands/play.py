@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from spreeze.cli.output import own_stdout
+from spreeze.cli.output import stdout_to_stderr
 from spreeze.cli.playback import check_fits, env_to_play
 from spreeze.errors import UsageError
 from spreeze.store.rundir import find_run
@@ -50,7 +50,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     policy = load_policy(run.checkpoint())
     env = env_to_play(policy, run.path.name, args.env)
     try:
-        with own_stdout():
+        with stdout_to_stderr():
             check_fits(policy, env, env)
             if args.video is not None and (missing := needs_video_extra()):
                 raise NoPicture(missing)
@@ -92,18 +92,18 @@ def check(args: Arguments) -> None:
 
 def _film(args: Arguments, view: View, policy: Policy) -> list[float]:
     """All episodes into one file; returns the return of each."""
-    from spreeze.store.video import Film, captioned
+    from spreeze.store.video import VideoWriter, captioned
 
     assert args.video is not None
     returns: list[float] = []
-    film = Film(Path(args.video), view.steps_hz)
+    film = VideoWriter(Path(args.video), view.steps_hz)
     title = None
     try:
         for episode in range(args.episodes):
             view.reset(args.seed + episode)
             while not view.ended:
                 film.add(captioned(view.frame(), f"return {view.total:.1f}"))
-                view.step(lambda obs: policy.scale(policy.act(obs, explore=False)))
+                view.step(lambda obs: policy.to_env_action(policy.act(obs, explore=False)))
             returns.append(view.total)
         words = ", ".join(f"{total:.1f}" for total in returns[:10])
         title = f"{policy.spec.id}: return {words}"
@@ -119,7 +119,7 @@ def _show(args: Arguments, view: View, policy: Policy) -> list[float]:
         view.reset(args.seed + episode)
         while not view.ended:
             began_s = time.monotonic()
-            view.step(lambda obs: policy.scale(policy.act(obs, explore=False)))
+            view.step(lambda obs: policy.to_env_action(policy.act(obs, explore=False)))
             time.sleep(max(0.0, 1 / view.steps_hz - (time.monotonic() - began_s)))
         returns.append(view.total)
     return returns

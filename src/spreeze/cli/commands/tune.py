@@ -14,8 +14,8 @@ from rich.table import Table
 
 from spreeze.cli.screen import print_choices
 from spreeze.errors import UsageError
-from spreeze.machine.facts import look_around
-from spreeze.settings.config import config_with, default_config, knob, settled
+from spreeze.machine.facts import detect_machine
+from spreeze.settings.config import config_with, default_config, knob, resolved
 from spreeze.store.files import write_json
 from spreeze.text import short
 
@@ -61,7 +61,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     processes = Processes()
     try:
         spec = describe_env(args.env, config, processes, check_config(config))
-        plan = make_plan(config, spec, look_around(), processes, _say)
+        plan = make_plan(config, spec, detect_machine(), processes, _say)
         sampling = _sampling(plan, args.env, processes)
     finally:
         processes.close()
@@ -100,15 +100,15 @@ def _say(text: str) -> None:
 def compile_plan(plan: Plan) -> None:
     """Compile what a run of this plan learns with, unless that was done before."""
     from spreeze.bench.learner import compiled
-    from spreeze.roles.learner.compile_key import recipe_of
+    from spreeze.roles.learner.compile_key import compile_key
 
-    config, batch_size = plan.config, settled(plan.config.learner.batch_size)
+    config, batch_size = plan.config, resolved(plan.config.learner.batch_size)
     staged = config.replay.placement == "host" and config.devices[0] != "cpu"
     halves = len(config.devices) > 1
     _say(f"compiling updates of batch {batch_size} ...")
     try:
         for part in ("critic", "actor") if halves else ("whole",):
-            compiled(recipe_of(config, plan.spec, batch_size, staged, part))
+            compiled(compile_key(config, plan.spec, batch_size, staged, part))
     except RuntimeError as error:
         raise UsageError([f"the update was not compiled: {str(error).strip()}"]) from None
 
@@ -116,17 +116,17 @@ def compile_plan(plan: Plan) -> None:
 def _sampling(plan: Plan, env: str, processes: Processes) -> dict[int, float]:
     """Env steps per second by sampler processes, up to one per core."""
     from spreeze.bench.sampling import measure
-    from spreeze.envs.targets import portable
+    from spreeze.envs.targets import picklable_target
     from spreeze.run.plan import make_plan
 
-    cores, chosen = plan.machine.cores, settled(plan.config.sampler.processes)
+    cores, chosen = plan.machine.cores, resolved(plan.config.sampler.processes)
     counts = sorted({1, *(2**i for i in range(10) if 2**i < cores), chosen, cores})
     rates = {}
     for num in counts:
         _say(f"{num} sampler{'s' if num > 1 else ''}, {SAMPLING_S:.0f} s ...")
         config = config_with(plan.config, {"sampler.processes": num, "sampler.random_steps": 0})
         with_num = make_plan(config, plan.spec, plan.machine)
-        result = measure(with_num, portable(env), processes, SAMPLING_S)
+        result = measure(with_num, picklable_target(env), processes, SAMPLING_S)
         rates[num] = round(result["sample_hz"], 1)
     return rates
 

@@ -22,24 +22,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spreeze.learning.compiled.key import CPU_SUFFIX, Recipe, draft_path, set_precision
+from spreeze.learning.compiled.key import CPU_SUFFIX, CompileKey, draft_path, set_precision
 from spreeze.learning.compiled.load import load
 from spreeze.learning.compiled.recording import save, watch_kernels
-from spreeze.learning.compiled.verify import GROSS, disagreement
+from spreeze.learning.compiled.verify import GROSS, find_mismatch
 from spreeze.learning.updater import Updater
 from spreeze.machine.facts import cache_folder
 from spreeze.machine.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, plain_arithmetic
 
 
-def compile_step(recipe: Recipe) -> None:
+def compile_step(key: CompileKey) -> None:
     """Trace, compile whole, store; with kernels of our own if the device takes them."""
-    plain = plain_arithmetic(recipe.precision)
-    for arithmetic in dict.fromkeys((recipe.arithmetic, plain)):
+    plain = plain_arithmetic(key.precision)
+    for arithmetic in dict.fromkeys((key.arithmetic, plain)):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the compiler's own, nobody here can act on them
-                _compile(recipe, arithmetic)
+                _compile(key, arithmetic)
             return
         except Exception:
             if arithmetic == plain:
@@ -47,23 +47,23 @@ def compile_step(recipe: Recipe) -> None:
             traceback.print_exc()
 
 
-def _compile(recipe: Recipe, arithmetic: Arithmetic) -> None:
+def _compile(key: CompileKey, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
     if platform.machine() == "x86_64":
         # Every compiler knows AVX, and the CPU says which it has: to try each out takes seconds.
         os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
-    torch.set_num_threads(recipe.threads)
-    set_precision(recipe.precision)
-    if (device := torch.device(recipe.device)).index is not None:
+    torch.set_num_threads(key.threads)
+    set_precision(key.precision)
+    if (device := torch.device(key.device)).index is not None:
         torch.cuda.set_device(device)
-    path = recipe.path()
+    path = key.path()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_path(path, os.getpid())
-    updater = recipe.updater(arithmetic, hollow=True)  # the learner has the memory
+    updater = key.updater(arithmetic, hollow=True)  # the learner has the memory
     if path.suffix == CPU_SUFFIX:
         _compile_for_cpu(updater, draft)
     else:
-        _compile_for_gpu(recipe, updater, draft)
+        _compile_for_gpu(key, updater, draft)
     draft.replace(path)
 
 
@@ -84,21 +84,21 @@ def _compile_for_cpu(updater: Updater, draft: Path) -> None:
     load(draft, updater.device)(*inputs)  # where this crashes, it must not be the learner that does
 
 
-def _compile_for_gpu(recipe: Recipe, updater: Updater, draft: Path) -> None:
+def _compile_for_gpu(key: CompileKey, updater: Updater, draft: Path) -> None:
     import torch._inductor
 
-    reference = recipe.updater(plain_arithmetic(recipe.precision), hollow=True)
+    reference = key.updater(plain_arithmetic(key.precision), hollow=True)
     with watch_kernels() as binaries, torch._inductor.config.patch(_inductor_options()):
         traced, inputs = _trace(updater)
         artifact = torch._inductor.standalone_compile(
             traced, list(inputs), dynamic_shapes="from_example_inputs"
         )
-        if wrong := disagreement(recipe, reference, artifact, GROSS):
+        if wrong := find_mismatch(key, reference, artifact, GROSS):
             raise RuntimeError(f"the compiled update gives other numbers: {wrong}")
         try:
             with torch.no_grad():
                 save(artifact, inputs, binaries, draft)
-            if wrong := disagreement(recipe, reference, load(draft, reference.device), GROSS):
+            if wrong := find_mismatch(key, reference, load(draft, reference.device), GROSS):
                 raise RuntimeError(f"the list of its launches gives other numbers: {wrong}")
         except Exception:  # another driver, or kernels of another make: the slow form works
             traceback.print_exc()
@@ -123,4 +123,4 @@ if __name__ == "__main__":
     faulthandler.enable()  # so that the log says where it crashed
     die_with_parent(int(sys.argv[1]))
     os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))  # not those of the learner alone
-    compile_step(Recipe(**json.load(sys.stdin)))
+    compile_step(CompileKey(**json.load(sys.stdin)))

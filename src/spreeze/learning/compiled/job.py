@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from spreeze.learning.compiled.key import Recipe, draft_path
-from spreeze.learning.compiled.load import load, loads_at_once
+from spreeze.learning.compiled.key import CompileKey, draft_path
+from spreeze.learning.compiled.load import load, loads_instantly
 from spreeze.learning.update import StepFunction
 from spreeze.machine.affinity import other_cores
 from spreeze.machine.facts import compiler
@@ -27,14 +27,14 @@ SWITCH_S = 0.0005
 class Compilation:
     """One compiled update on its way: `poll` it now and then."""
 
-    def __init__(self, recipe: Recipe, log: Path, wait_s: float = 0) -> None:
+    def __init__(self, key: CompileKey, log: Path, wait_s: float = 0) -> None:
         """Take it from the cache at once; or `poll` starts to compile in the background, after `wait_s`."""
-        self.recipe = recipe
+        self.key = key
         self.step: StepFunction | None = None
         """The compiled form, when it is ready and loaded."""
         self.problem: str | None = None
         """Why there will be none, in words for the user."""
-        self.path = recipe.path()
+        self.path = key.path()
         """Where it lies."""
         self.digest = ""
         """Of the file that `step` came from: another run may replace it."""
@@ -44,12 +44,12 @@ class Compilation:
         self._thread: threading.Thread | None = None
         self._log = log
         if self.path.exists():
-            if loads_at_once(self.path):
+            if loads_instantly(self.path):
                 self._load()
             else:
                 self._load_aside()
         else:
-            if recipe.device == "cpu" and compiler() is None:
+            if key.device == "cpu" and compiler() is None:
                 self.problem = "no C++ compiler was found (Debian: apt install g++)"
                 return
             self._start_s = time.monotonic() + wait_s
@@ -104,7 +104,7 @@ class Compilation:
         with self._log.open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         assert process.stdin is not None
-        process.stdin.write(json.dumps(dataclasses.asdict(self.recipe)).encode())
+        process.stdin.write(json.dumps(dataclasses.asdict(self.key)).encode())
         process.stdin.close()
         return process
 
@@ -123,7 +123,7 @@ class Compilation:
         sys.setswitchinterval(SWITCH_S)
         try:
             content = self.path.read_bytes()
-            self.step = load(self.path, torch.device(self.recipe.device))
+            self.step = load(self.path, torch.device(self.key.device))
             if self.path.read_bytes() == content:
                 self.digest = hashlib.sha256(content).hexdigest()
         except Exception as error:  # whatever is wrong with it: the plain way works

@@ -15,12 +15,12 @@ import torch
 from spreeze.algos import algorithm_file, find_algorithm
 from spreeze.algos.base import Algorithm, without_data
 from spreeze.learning.replay import Replay
-from spreeze.learning.two_devices.halves import ActorHalf, CriticHalf
+from spreeze.learning.two_devices.halves import ActorUpdater, CriticUpdater
 from spreeze.learning.update import Part, init_state
 from spreeze.learning.updater import Updater
 from spreeze.machine.facts import cache_folder, cpu_name
 from spreeze.networks import Arithmetic, plain_arithmetic
-from spreeze.rows import transition_layout
+from spreeze.rows import row_layout
 from spreeze.spec import EnvSpec, Placement
 
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
@@ -29,7 +29,7 @@ COMPILED_PACKAGES = ("learning", "algos", "networks", "policy")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class CompileKey:
     """All that a compiled update depends on, as plain data."""
 
     algo: str
@@ -79,16 +79,16 @@ class Recipe:
         spec = EnvSpec.from_json(self.spec)
         device = torch.device(self.device)
         algorithm = self.algorithm(arithmetic)
-        layout = transition_layout(spec, algorithm.config.rows())
+        layout = row_layout(spec, algorithm.config.row_format())
         state, rates = init_state(algorithm, 0, device), (1e-3, 0.01)
         if self.part == "actor":
-            return ActorHalf(algorithm, layout, device, state, self.batch_size, rates)
+            return ActorUpdater(algorithm, layout, device, state, self.batch_size, rates)
         placement: Placement = "host" if self.staged else "gpu"
         prioritised = algorithm.config.priorities()[0] > 0
         replay = Replay(
             layout, self.capacity, device, placement, hollow=hollow, prioritised=prioritised
         )
-        kind = CriticHalf if self.part == "critic" else Updater
+        kind = CriticUpdater if self.part == "critic" else Updater
         return kind(algorithm, replay, state, self.batch_size, rates)
 
 

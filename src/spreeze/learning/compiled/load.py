@@ -17,7 +17,7 @@ from spreeze.learning.update import StepFunction
 from spreeze.machine.facts import cache_folder
 
 
-def loads_at_once(path: Path) -> bool:
+def loads_instantly(path: Path) -> bool:
     """Whether a compiled form loads in milliseconds; else it takes seconds of Python's imports."""
     return path.suffix == CPU_SUFFIX or is_zipfile(path)
 

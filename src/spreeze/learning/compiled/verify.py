@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spreeze.learning.compiled.key import Recipe
-from spreeze.learning.update import Step, StepFunction
+from spreeze.learning.compiled.key import CompileKey
+from spreeze.learning.update import StepFunction, UpdateStep
 from spreeze.learning.updater import Updater
 
 CLOSE, ROUGH = 1e-2, 3.0
@@ -17,12 +17,12 @@ GROSS = 0.5
 """The share where the one row of a hollow replay is the whole batch: there errors do not average out."""
 
 
-def disagreement(
-    recipe: Recipe, updater: Updater, step: StepFunction, close: float = CLOSE
+def find_mismatch(
+    key: CompileKey, updater: Updater, step: StepFunction, close: float = CLOSE
 ) -> str | None:
     """What is wrong with one update by `step`, compared with the plain one and an exact one."""
     inputs = updater.inputs(updater.batch_size)
-    exact = Step(recipe.algorithm("float32"), updater.layout, updater.part)
+    exact = UpdateStep(key.algorithm("float32"), updater.layout, updater.part)
     with torch.no_grad():
         results = zip(exact(*inputs), updater.plain(*inputs), step(*inputs), strict=True)
         names = (*updater.plain.names, "metrics", *updater.plain.extras)

@@ -14,7 +14,7 @@ from spreeze.learning.updater import Updater
 from spreeze.rows import Layout
 
 
-class CriticHalf(Updater):
+class CriticUpdater(Updater):
     """Updates of the critic; keeps the rows and the noise that the actor learns from."""
 
     part = "critic"
@@ -46,7 +46,7 @@ class CriticHalf(Updater):
         noises[i].copy_(noise[1:, -self.batch_size :])
 
 
-class ActorHalf(Updater):
+class ActorUpdater(Updater):
     """Updates of the actor, from rows and noise that come from elsewhere."""
 
     part = "actor"
@@ -85,12 +85,12 @@ class ActorHalf(Updater):
         """Its state and the metrics of its last update."""
         return [*self._state, self._metrics]
 
-    def _stage(self, batch_size: int) -> Given:
+    def _stage(self, batch_size: int) -> ReceivedBatches:
         if batch_size not in self._stages:
             shape = (self._num_rounds, 1, batch_size, self._action_size)
-            self._stages[batch_size] = Given(self.layout, shape, self.device)
+            self._stages[batch_size] = ReceivedBatches(self.layout, shape, self.device)
         given = self._stages[batch_size]
-        assert isinstance(given, Given)
+        assert isinstance(given, ReceivedBatches)
         return given
 
     def _draw(self, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
@@ -98,7 +98,7 @@ class ActorHalf(Updater):
         return given.uniform, given.noise
 
 
-class Given(Batches):
+class ReceivedBatches(Batches):
     """Batches that come from another device, with the noise of each."""
 
     def __init__(

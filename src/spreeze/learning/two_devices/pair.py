@@ -27,7 +27,7 @@ from torch import Tensor
 from spreeze.algos.base import Algorithm
 from spreeze.learning.replay import Replay
 from spreeze.learning.two_devices.channel import Channel, ChannelClosed
-from spreeze.learning.two_devices.halves import ActorHalf, CriticHalf
+from spreeze.learning.two_devices.halves import ActorUpdater, CriticUpdater
 from spreeze.learning.update import State, policy_vector, state_names
 from spreeze.learning.updater import Updater
 
@@ -39,7 +39,7 @@ class SideFailed(RuntimeError):
     """The actor's side has ended by an error, which is the cause of this one."""
 
 
-class Pair:
+class TwoDeviceUpdater:
     """Runs updates on two devices, each time `chunk` of them; used like an `Updater`."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Pair:
             raise ValueError("without an actor there is nothing for a second device to do")
         per_exchange = 1 if lockstep else chunk
         self.algorithm, self.layout, self.device = algorithm, replay.layout, replay.device
-        self.critic = CriticHalf(algorithm, replay, state, batch_size, rates, per_exchange)
-        self.actor = ActorHalf(
+        self.critic = CriticUpdater(algorithm, replay, state, batch_size, rates, per_exchange)
+        self.actor = ActorUpdater(
             algorithm, replay.layout, actor_device, state, batch_size, rates, per_exchange
         )
         round_size, exchange = algorithm.config.critic_updates(), self.critic.chunk

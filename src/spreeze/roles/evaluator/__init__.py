@@ -3,7 +3,7 @@
 What it judges and keeps is an average over the newest policies: a single one of them may be one that
 falls, between a hundred that walk.
 
-Reads: weights, control.   Writes: its control words, metrics, the `best` checkpoint.
+Reads: weights, control.   Writes: its control counters, metrics, the `best` checkpoint.
 Owns: its own environments with seeds of their own.
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.envs.inspect import reference
+from spreeze.envs.inspect import evaluation_env
 from spreeze.machine.affinity import cores_beside
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.evaluator.average import Average
-from spreeze.roles.evaluator.episodes import Crew, HelperKilled
-from spreeze.settings.config import settled
+from spreeze.roles.evaluator.episodes import EpisodePool, WorkerKilled
+from spreeze.settings.config import resolved
 from spreeze.store.checkpoint import save_best
 from spreeze.wires.weights import Stamp
 
@@ -34,13 +34,13 @@ BORROW_S = 10.0
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
     config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
-    target = reference(ctx.job.env, ctx.spec)
-    planned = min(settled(config.processes), config.episodes)
+    target = evaluation_env(ctx.job.env, ctx.spec)
+    planned = min(resolved(config.processes), config.episodes)
     num = _num_processes(ctx, planned)
-    crew = Crew(target, ctx.spec, form, config.episodes, num)
+    pool = EpisodePool(target, ctx.spec, form, config.episodes, num)
     # As much work as was planned, if it has to be done by fewer.
-    share = min(1.0, settled(config.share) * planned / num)
-    ctx.words["borrowed_cores"] = _cores_to_borrow(ctx, num)
+    share = min(1.0, resolved(config.share) * planned / num)
+    ctx.counters["borrowed_cores"] = _cores_to_borrow(ctx, num)
     policy = Policy(ctx.spec, form)
     average = Average(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
@@ -61,17 +61,17 @@ def run(ctx: Context) -> Iterator[None]:
             stamp = average.stamp
             policy.vector[:] = average.vector
             began_s = ctx.now()
-            ctx.words["borrowed_until_s"] = began_s + BORROW_S
-            results = yield from crew.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
-            ctx.words["borrowed_until_s"] = 0
+            ctx.counters["borrowed_until_s"] = began_s + BORROW_S
+            results = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
+            ctx.counters["borrowed_until_s"] = 0
             took_s = ctx.now() - began_s
             _report(ctx, policy, stamp, np.array(results), took_s)
             next_s = began_s + max(config.every_s, took_s / share)
-    except HelperKilled:  # a part of this process: it goes, too, and is started anew as a whole
+    except WorkerKilled:  # a part of this process: it goes, too, and is started anew as a whole
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
-        ctx.words["borrowed_until_s"] = 0
-        crew.close()
+        ctx.counters["borrowed_until_s"] = 0
+        pool.close()
 
 
 def _num_processes(ctx: Context, planned: int) -> int:
@@ -88,7 +88,7 @@ def _cores_to_borrow(ctx: Context, num_processes: int) -> int:
     """How many samplers have to rest so that each process that plays has a core; one goes on."""
     if ctx.config.cores != "separate" or ctx.config.serial:
         return 0
-    samplers = settled(ctx.config.sampler.processes)
+    samplers = resolved(ctx.config.sampler.processes)
     missing = samplers + num_processes - cores_beside(ctx.config.learner_cores)
     return min(max(missing, 0), samplers - 1)
 
@@ -97,19 +97,19 @@ def _report(
     ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.float64], took_s: float
 ) -> None:
     """Record an evaluation, stamped with the newest weights that it judged and the time it was known."""
-    words, target = ctx.words, ctx.config.target
+    counters, target = ctx.counters, ctx.config.target
     whole = results[~np.isnan(results[:, 0])]
     sound = len(whole) == len(results)
-    words["broken_episodes"] += len(results) - len(whole)
+    counters["broken_episodes"] += len(results) - len(whole)
     if not len(whole):
         return
     returns, lengths = whole[:, 0], whole[:, 1]
     mean = float(returns.mean())
     # A policy that breaks the simulator may look good by the episodes that did not last.
-    if words["evaluations"] == 0:
-        words["best_return"] = np.nan
-    if sound and not mean <= words["best_return"]:
-        words["best_return"] = mean
+    if counters["evaluations"] == 0:
+        counters["best_return"] = np.nan
+    if sound and not mean <= counters["best_return"]:
+        counters["best_return"] = mean
         _keep_best(ctx, policy, stamp, mean)
     ctx.recorder.record(
         time_s=ctx.now(),
@@ -122,15 +122,15 @@ def _report(
             "eval/min_reward": float(returns.min()),
             "eval/max_reward": float(returns.max()),
             "eval/mean_ep_length": float(lengths.mean()),
-            "eval/best_mean_reward": float(words["best_return"]),
+            "eval/best_mean_reward": float(counters["best_return"]),
             "eval/seconds": took_s,
         },
     )
-    words["return_mean"] = mean
-    words["updates"] = stamp.updates
-    if sound and target is not None and mean >= target and words["target_time_s"] == 0:
-        words["target_time_s"] = ctx.now()
-    words["evaluations"] += 1
+    counters["return_mean"] = mean
+    counters["updates"] = stamp.updates
+    if sound and target is not None and mean >= target and counters["target_time_s"] == 0:
+        counters["target_time_s"] = ctx.now()
+    counters["evaluations"] += 1
 
 
 def _keep_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
@@ -142,4 +142,4 @@ def _keep_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
     }
     tensors, data = {"policy": policy.named()}, {"config": config}
     if not save_best(ctx.run.checkpoints, stamp.updates, tensors, data):
-        ctx.words["saves_failed"] += 1
+        ctx.counters["saves_failed"] += 1

@@ -38,11 +38,11 @@ class HelperFailed(RuntimeError):
     """An environment raised in a helper; the message is its traceback."""
 
 
-class HelperKilled(RuntimeError):
+class WorkerKilled(RuntimeError):
     """A helper is gone without a word."""
 
 
-class Crew:
+class EpisodePool:
     """Plays whole episodes without noise."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Crew:
         shares = [each + (i < more) for i in range(num_processes)]
         self._share, *rest = shares
         self._policy = Policy(spec, form)
-        self._helpers = [_Helper(target, spec, form, share) for share in rest]
+        self._helpers = [_Worker(target, spec, form, share) for share in rest]
         self._firsts = list(accumulate(rest, initial=self._share))[:-1]
         self._stepper = make_stepper(target, min(self._share, MAX_ENVS))
 
@@ -103,7 +103,7 @@ class Crew:
         self._stepper.close()
 
 
-class _Helper:
+class _Worker:
     """Another process that plays a share of the episodes, as this one sees it."""
 
     def __init__(self, target: EnvTarget, spec: EnvSpec, form: PolicyForm, share: int) -> None:
@@ -119,7 +119,7 @@ class _Helper:
 
     def tell(self, message: tuple[Floats, int] | None) -> None:
         """Which policy to play from which seed, or that this is the end."""
-        with suppress(ConnectionError):  # of one that is gone, the last words are yet to be read
+        with suppress(ConnectionError):  # of one that is gone, the last counters are yet to be read
             self._line.send(message)
 
     def hear(self, meanwhile: Callable[[], bool]) -> Generator[None, None, Results | None]:
@@ -131,7 +131,7 @@ class _Helper:
         try:
             answer: Results | str | None = self._line.recv()
         except (EOFError, ConnectionError):
-            raise HelperKilled("a process that plays evaluation episodes was killed") from None
+            raise WorkerKilled("a process that plays evaluation episodes was killed") from None
         if isinstance(answer, str):
             raise HelperFailed(answer)
         self.ready = True
@@ -147,7 +147,7 @@ class _Helper:
 
 
 def _acting(policy: Policy) -> Callable[[Floats], Floats]:
-    return lambda obs: policy.scale(policy.act(obs, explore=False))
+    return lambda obs: policy.to_env_action(policy.act(obs, explore=False))
 
 
 def _help(

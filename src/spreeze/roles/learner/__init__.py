@@ -1,6 +1,6 @@
 """Learner: drains experience into the replay, updates the networks, publishes the policy.
 
-Reads: all lanes, control.   Writes: weights, its control words, metrics, checkpoints.
+Reads: all lanes, control.   Writes: weights, its control counters, metrics, checkpoints.
 Owns: the replay and the training state.
 """
 
@@ -16,17 +16,17 @@ from spreeze.algos.base import Algorithm
 from spreeze.learning.compiled.key import set_precision
 from spreeze.learning.replay import Replay
 from spreeze.learning.two_devices.channel import way_between
-from spreeze.learning.two_devices.pair import Pair
+from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 from spreeze.learning.update import State, init_state
 from spreeze.learning.updater import Updater, out_of_memory
 from spreeze.networks import plain_arithmetic
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.learner.intake import Intake
-from spreeze.roles.learner.publisher import Outbox
-from spreeze.roles.learner.update_runner import Learning, Swap, free_memory
-from spreeze.roles.pacing import Pace
-from spreeze.settings.config import settled
+from spreeze.roles.learner.publisher import PolicyPublisher
+from spreeze.roles.learner.update_runner import Learning, UpdateRunner, free_memory
+from spreeze.roles.pacing import SampleBudget
+from spreeze.settings.config import resolved
 from spreeze.spec import PLACEMENTS
 from spreeze.store.checkpoint import save_training
 from spreeze.store.rundir import updates_before
@@ -39,27 +39,29 @@ INTAKE_EVERY_S = 0.05
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is: take what came, a few updates, publish."""
-    config, words = ctx.config, ctx.words
+    config, counters = ctx.config, ctx.counters
     intake = Intake(ctx.experience.readers(as_words=True))
     replay, updater = _build(ctx)
     ctx.note(f"replay and networks are in place, device {config.device}")
-    swap = Swap(ctx, updater, replay)
+    runner = UpdateRunner(ctx, updater, replay)
     policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
-    outbox = Outbox(ctx, policy, replay.device)
-    warmup, chunk = settled(config.learner.warmup_rows), updater.chunk
-    warmup_steps = warmup * config.hyper.rows().segment
-    pace = Pace(warmup_steps)
-    knobs, (_, most) = ctx.control.supervisor, settled(config.learner.ratio_bounds)
+    publisher = PolicyPublisher(ctx, policy, replay.device)
+    warmup, chunk = resolved(config.learner.warmup_rows), updater.chunk
+    warmup_steps = warmup * config.hyper.row_format().segment
+    pace = SampleBudget(warmup_steps)
+    knobs, (_, most) = ctx.control.supervisor, resolved(config.learner.ratio_bounds)
     updates = updates_before(config.resume)
     logged_s = saved_s = ctx.now()
     logged_updates = updates
     intake_s = next_intake_s = 0.0
     # The samplers act with the very first networks rather than wait for updated ones.
-    outbox.send(updater.policy, updates)
-    outbox.flush()
+    publisher.send(updater.policy, updates)
+    publisher.flush()
     # Of a learner that was killed, the updates since its last checkpoint are lost.
-    words["rows_learned"] -= max(int(words["updates"]) - updates, 0) * int(words["batch_size"])
-    words["updates"] = updates
+    counters["rows_learned"] -= max(int(counters["updates"]) - updates, 0) * int(
+        counters["batch_size"]
+    )
+    counters["updates"] = updates
     try:
         while True:
             began_s = ctx.now()
@@ -67,26 +69,26 @@ def run(ctx: Context) -> Iterator[None]:
                 intake.into(replay, ctx.weights.version)
                 intake_s += ctx.now() - began_s
                 next_intake_s = began_s + INTAKE_EVERY_S
-            words["replay_rows"], words["rows_lost"] = replay.num_rows, intake.num_lost
-            words["policy_lag"] = intake.lag
+            counters["replay_rows"], counters["rows_lost"] = replay.num_rows, intake.num_lost
+            counters["policy_lag"] = intake.lag
             warm = replay.num_rows >= warmup
             fewest = float(knobs["min_updates_per_step"]) if warm else 0.0
-            words["allowed_steps"] = pace.allowed_steps(
+            counters["allowed_steps"] = pace.allowed_steps(
                 updates + chunk, fewest, ctx.control.env_steps
             )
             if warm and updates < most * max(ctx.control.env_steps - warmup_steps, 0):
-                if words["first_update_s"] == 0:
+                if counters["first_update_s"] == 0:
                     ctx.note(f"{replay.num_rows:,} rows are there: learning begins")
-                    words["first_update_s"] = ctx.now()
-                swap.run()
+                    counters["first_update_s"] = ctx.now()
+                runner.run()
                 updates += chunk
-                words["rows_learned"] += chunk * updater.batch_size
-                words["updates"], words["exchange_age"] = updates, updater.age
-                outbox.send(updater.policy, updates)
+                counters["rows_learned"] += chunk * updater.batch_size
+                counters["updates"], counters["exchange_age"] = updates, updater.age
+                publisher.send(updater.policy, updates)
             else:
-                outbox.flush()
+                publisher.flush()
                 ctx.wait(WAIT_S)
-            if words["first_update_s"] > 0 and (passed_s := ctx.now() - logged_s) >= LOG_EVERY_S:
+            if counters["first_update_s"] > 0 and (passed_s := ctx.now() - logged_s) >= LOG_EVERY_S:
                 _log(ctx, updater, intake_s / passed_s)
                 logged_s, logged_updates, intake_s = ctx.now(), updates, 0.0
             if ctx.now() - saved_s >= config.checkpoint.every_s:
@@ -98,7 +100,7 @@ def run(ctx: Context) -> Iterator[None]:
             _log(ctx, updater, intake_s / max(ctx.now() - logged_s, 1e-9))
         raise
     finally:
-        swap.close()
+        runner.close()
         _save(ctx, updater, policy, updates)
 
 
@@ -107,34 +109,34 @@ def _build(ctx: Context) -> tuple[Replay, Learning]:
     ctx.note("the process is up")
     config = ctx.config
     learner, hyper = config.learner, config.hyper
-    torch.set_num_threads(settled(learner.threads))
+    torch.set_num_threads(resolved(learner.threads))
     # Dead units decay into denormal numbers, which a CPU computes a hundred times slower.
     torch.set_flush_denormal(True)
     torch.manual_seed(ctx.seed()[0])
     device, *second = map(torch.device, config.devices)
     if device.index is not None:
         torch.cuda.set_device(device)  # graphs are captured on the current device
-    set_precision(settled(learner.precision))
-    arithmetic = plain_arithmetic(settled(learner.precision))
+    set_precision(resolved(learner.precision))
+    arithmetic = plain_arithmetic(resolved(learner.precision))
     algorithm = find_algorithm(config.algo).build(hyper, ctx.spec, arithmetic)
     replay, state = _allocate(ctx, algorithm, device)
     if config.resume is not None:
         _restore(config.resume, state)
-    chunk, batch_size = settled(learner.updates_per_publish), settled(learner.batch_size)
+    chunk, batch_size = resolved(learner.updates_per_publish), resolved(learner.batch_size)
     what = (algorithm, replay, state, batch_size, hyper.rates(), chunk)
     if not second:
         return replay, Updater(*what)
     # In one process that takes turns a seed repeats bit by bit, so the devices take turns too.
-    pair = Pair(*what, second[0], lockstep=config.serial)
-    way, ctx.words["detour"] = way_between(device, second[0])
+    pair = TwoDeviceUpdater(*what, second[0], lockstep=config.serial)
+    way, ctx.counters["detour"] = way_between(device, second[0])
     print(f"{way}; the actor is {pair.age_bound} updates old at most")
     return replay, pair
 
 
 def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple[Replay, State]:
     """Replay and fresh networks; the replay where there is room for it, if not where it should be."""
-    capacity, wanted = settled(ctx.config.replay.capacity), settled(ctx.config.replay.placement)
-    ctx.words["out_of_memory"] = 0
+    capacity, wanted = resolved(ctx.config.replay.capacity), resolved(ctx.config.replay.placement)
+    ctx.counters["out_of_memory"] = 0
     prioritised = ctx.config.hyper.priorities()[0] > 0
     # Priorities are the device's business: it must be able to read the rows.
     last = "pinned" if prioritised and device.type == "cuda" else PLACEMENTS[-1]
@@ -147,18 +149,18 @@ def _allocate(ctx: Context, algorithm: Algorithm, device: torch.device) -> tuple
                 raise
             print(f"no room for the replay, placement {placement}: {error}")
         else:
-            ctx.words["replay_placement"] = PLACEMENTS.index(placement)
+            ctx.counters["replay_placement"] = PLACEMENTS.index(placement)
             return replay, state
-        ctx.words["out_of_memory"] += 1
+        ctx.counters["out_of_memory"] += 1
         free_memory(device)
     raise AssertionError
 
 
 def _log(ctx: Context, updater: Learning, intake_share: float) -> None:
-    words, more = ctx.words, {}
-    if isinstance(updater, Pair):
+    counters, more = ctx.counters, {}
+    if isinstance(updater, TwoDeviceUpdater):
         more = {"async/exchange_age": updater.age, "async/exchange_bound": updater.age_bound}
-    env_steps, updates = ctx.control.env_steps, int(words["updates"])
+    env_steps, updates = ctx.control.env_steps, int(counters["updates"])
     ctx.recorder.record(
         time_s=ctx.now(),
         env_steps=env_steps,
@@ -166,13 +168,13 @@ def _log(ctx: Context, updater: Learning, intake_share: float) -> None:
         **{f"train/{name}": value for name, value in updater.metrics().items()},
         **{
             "train/n_updates": updates,
-            "train/batch_size": int(words["batch_size"]),
-            "perf/compiled": int(words["compiled"]),
+            "train/batch_size": int(counters["batch_size"]),
+            "perf/compiled": int(counters["compiled"]),
             "perf/intake_share": intake_share,
             "perf/updates_per_step": updates / max(env_steps, 1),
-            "async/policy_lag": float(words["policy_lag"]),
-            "replay/rows": int(words["replay_rows"]),
-            "replay/lost": int(words["rows_lost"]),
+            "async/policy_lag": float(counters["policy_lag"]),
+            "replay/rows": int(counters["replay_rows"]),
+            "replay/lost": int(counters["rows_lost"]),
             **more,
         },
     )
@@ -187,13 +189,13 @@ def _save(ctx: Context, updater: Learning, policy: Policy, updates: int) -> None
     }
     train = {name: tensor.cpu().numpy() for name, tensor in updater.state.items()}
     if not all(np.isfinite(array).all() for array in train.values()):
-        ctx.words["diverged"] = 1
+        ctx.counters["diverged"] = 1
         return  # the checkpoint before is worth more
     policy.vector[:] = updater.policy.cpu().numpy()
     tensors = {"policy": policy.named(), "train": train}
     keep = ctx.config.checkpoint.keep
     if not save_training(ctx.run.checkpoints, updates, tensors, {"config": config}, keep):
-        ctx.words["saves_failed"] += 1
+        ctx.counters["saves_failed"] += 1
 
 
 def _restore(run: str, state: State) -> None:

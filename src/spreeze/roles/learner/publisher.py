@@ -12,7 +12,7 @@ from spreeze.roles.context import Context
 from spreeze.spec import Floats
 
 
-class Outbox:
+class PolicyPublisher:
     """Publishes policies; on a GPU each one while the updates after it run already."""
 
     def __init__(self, ctx: Context, policy: Policy, device: torch.device) -> None:
@@ -46,7 +46,7 @@ class Outbox:
         if np.isfinite(vector.sum()):
             self._ctx.weights.publish(vector, updates, self._ctx.control.env_steps)
         else:
-            self._ctx.words["diverged"] = 1
+            self._ctx.counters["diverged"] = 1
 
 
 class _Slot:

@@ -12,19 +12,19 @@ import torch
 
 from spreeze.algos import algorithm_file
 from spreeze.learning.compiled.job import Compilation
-from spreeze.learning.compiled.key import Recipe
-from spreeze.learning.compiled.load import loads_at_once
-from spreeze.learning.compiled.verify import disagreement
+from spreeze.learning.compiled.key import CompileKey
+from spreeze.learning.compiled.load import loads_instantly
+from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.learning.replay import Replay
-from spreeze.learning.two_devices.pair import Pair
+from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 from spreeze.learning.updater import Updater, out_of_memory
 from spreeze.roles.context import Context
-from spreeze.roles.learner.compile_key import recipe_of
-from spreeze.settings.config import settled
+from spreeze.roles.learner.compile_key import compile_key
+from spreeze.settings.config import resolved
 from spreeze.spec import PLACEMENTS
 from spreeze.store.files import write_atomic
 
-Learning = Updater | Pair
+Learning = Updater | TwoDeviceUpdater
 """On one device or on two."""
 SMALLEST_BATCH = 256
 """Out of GPU memory, batches are halved down to this."""
@@ -33,7 +33,7 @@ PATIENCE_S = 10.0
 takes its share of them, and what is solved by then is solved sooner without."""
 
 
-class Swap:
+class UpdateRunner:
     """Runs the update in the form that fits: compiled when that is ready, with the batch size that is
     asked for, and with less memory where there is not enough."""
 
@@ -50,12 +50,12 @@ class Swap:
         self._wanted = ctx.config.learner.compile and not ctx.config.serial
         self._alone_until_s = 0.0
         """Set by the first update."""
-        size = settled(ctx.config.learner.batch_size)
+        size = resolved(ctx.config.learner.batch_size)
         self._largest = 1 << 62
         """Batch size that is known to fit."""
-        paths = [recipe.path() for recipe in self._recipes(size)] if self._wanted else []
+        paths = [key.path() for key in self._keys(size)] if self._wanted else []
         if paths and all(path.exists() for path in paths):
-            if not all(map(loads_at_once, paths)):
+            if not all(map(loads_instantly, paths)):
                 # The plain form first: its preparation is slow beside a thread that loads.
                 with _shortage_allowed():
                     updater.prepare()
@@ -78,7 +78,7 @@ class Swap:
 
     def poll(self) -> None:
         """Look at the batch size that is asked for, and at what has been compiled."""
-        updater, words, verdicts = self._updater, self._ctx.words, self._verdicts
+        updater, counters, verdicts = self._updater, self._ctx.counters, self._verdicts
         size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
         if self._wanted and size not in verdicts:
             compilations = self._compilations(size)
@@ -86,8 +86,8 @@ class Swap:
                 verdicts[size] = self._judge(size, compilations)
             elif updater.batch_size in verdicts and updater.batch_size <= self._largest:
                 size = updater.batch_size  # it stays until the new one is compiled, too
-        updater.batch_size = words["batch_size"] = size
-        words["compiled"] = verdicts.get(size, 0)
+        updater.batch_size = counters["batch_size"] = size
+        counters["compiled"] = verdicts.get(size, 0)
 
     def close(self) -> None:
         """End what is still being compiled, and what works on another device."""
@@ -104,11 +104,11 @@ class Swap:
         for part, compilation in zip(self._updater.parts, compilations, strict=True):
             step, problem = compilation.step, compilation.problem
             if step is not None:
-                proof = Proof(compilation)
+                proof = VerificationRecord(compilation)
                 if known := proof.metric_names():
                     part.plain.metric_names, wrong = known, None
                 else:
-                    wrong = disagreement(compilation.recipe, part, step)
+                    wrong = find_mismatch(compilation.key, part, step)
                 if wrong is None:
                     if not known:
                         proof.write(part.plain.metric_names)
@@ -121,10 +121,10 @@ class Swap:
             verdict = 2 if "C++" in (problem or "") else 3
         return verdict
 
-    def _recipes(self, size: int) -> list[Recipe]:
+    def _keys(self, size: int) -> list[CompileKey]:
         """What each part of the update depends on."""
         config, spec, staged = self._ctx.config, self._ctx.spec, self._replay.staged
-        return [recipe_of(config, spec, size, staged, x.part) for x in self._updater.parts]
+        return [compile_key(config, spec, size, staged, x.part) for x in self._updater.parts]
 
     def _compilations(self, size: int) -> list[Compilation]:
         if size not in self._running:
@@ -132,28 +132,28 @@ class Swap:
             config = self._ctx.config
             beside = config.devices[0] == "cpu" and config.cores == "shared"
             wait_s = max(0.0, self._alone_until_s - time.monotonic()) if beside else 0
-            self._running[size] = [Compilation(x, log, wait_s) for x in self._recipes(size)]
+            self._running[size] = [Compilation(x, log, wait_s) for x in self._keys(size)]
         return self._running[size]
 
     def _need_less(self) -> bool:
         """The replay leaves the GPU, or else batches are halved; False if there is no way left."""
-        replay, updater, words = self._replay, self._updater, self._ctx.words
+        replay, updater, counters = self._replay, self._updater, self._ctx.counters
         updater.forget()
         free_memory(replay.device)
         if replay.placement == "gpu" and _left_gpu(replay):
-            words["replay_placement"] = PLACEMENTS.index(replay.placement)
+            counters["replay_placement"] = PLACEMENTS.index(replay.placement)
             print("out of GPU memory: the replay is in page-locked host memory from now on")
         elif updater.batch_size > SMALLEST_BATCH:
             self._largest = max(updater.batch_size // 2, SMALLEST_BATCH)
             print(f"out of GPU memory: a batch has {self._largest} transitions from now on")
         else:
             return False
-        words["out_of_memory"] += 1
+        counters["out_of_memory"] += 1
         free_memory(replay.device)
         return True
 
 
-class Proof:
+class VerificationRecord:
     """That a compiled update was found right: a file beside it, so that later runs need not look again.
 
     To look means a plain update first, and on a GPU most of a second until all its kernels are there.
@@ -163,7 +163,7 @@ class Proof:
     def __init__(self, compilation: Compilation) -> None:
         """Of a compiled update that is loaded."""
         self._path = compilation.path.with_suffix(".right")
-        ours = algorithm_file(compilation.recipe.algo) is None
+        ours = algorithm_file(compilation.key.algo) is None
         self._digest = compilation.digest if ours else ""
 
     def metric_names(self) -> tuple[str, ...] | None:

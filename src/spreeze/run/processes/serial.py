@@ -28,7 +28,7 @@ def run_serially(jobs: list[Job], arena: Arena) -> Iterator[None]:
         while True:
             for context, role in roles:
                 next(role)
-                context.words["beats"] += 1
+                context.counters["beats"] += 1
             yield
     finally:
         for context, role in roles:

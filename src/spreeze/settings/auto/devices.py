@@ -6,20 +6,20 @@ from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import AlgoConfig
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine
-from spreeze.settings.auto.resolver import Filler
+from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import Config
 from spreeze.spec import EnvSpec
 
 
-def learn_where(filler: Filler, machine: Machine) -> None:
+def choose_device(resolver: AutoResolver, machine: Machine) -> None:
     """Which device learns."""
     gpus = machine.gpus
     found = f"{gpus[0].name} found" if gpus else "no NVIDIA GPU found"
-    given = filler.config.device
-    device = filler.fill("device", "cuda" if gpus else "cpu", found)
+    given = resolver.config.device
+    device = resolver.choose("device", "cuda" if gpus else "cpu", found)
     if given == "auto" and len(gpus) > 1:
-        filler.second = "cuda:1"
-    for name in filler.config.devices:
+        resolver.second = "cuda:1"
+    for name in resolver.config.devices:
         if (gpu_index(name) or 0) >= len(gpus) and name != "cpu":
             have = f"only {len(gpus)} here" if gpus else "none was found here"
             raise UsageError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from spreeze.machine.facts import Machine
-from spreeze.rows import transition_layout
+from spreeze.rows import row_layout
 from spreeze.settings.auto.devices import gpu_index
-from spreeze.settings.auto.resolver import Filler
-from spreeze.settings.config import Config, settled
+from spreeze.settings.auto.resolver import AutoResolver
+from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
 
 MANY_ROWS = 1_000_000
@@ -19,19 +19,19 @@ EXCHANGE_SLOTS = 5  # chunks of rows, on either of two devices: some on their wa
 CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and compiler
 
 
-def store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
+def choose_replay(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
     """How many transitions are kept, and where."""
-    config, form = filler.config, filler.config.hyper.rows()
-    layout = transition_layout(spec, form)
+    config, form = resolver.config, resolver.config.hyper.row_format()
+    layout = row_layout(spec, form)
     row_bytes, host = layout.row_bytes, machine.memory_bytes
     if form.segment > 1:
-        rows = max(100, FRESH_BATCHES * settled(config.learner.batch_size))
-        filler.fill("replay.capacity", rows, "only the newest segments are learned from")
-    if not filler.on_gpu:
+        rows = max(100, FRESH_BATCHES * resolved(config.learner.batch_size))
+        resolver.choose("replay.capacity", rows, "only the newest segments are learned from")
+    if not resolver.on_gpu:
         reason = f"{row_bytes} bytes each, {host / 2**30:.0f} GiB free"
         rows = min(MANY_ROWS, int(host / 4 / row_bytes))
-        capacity = filler.fill("replay.capacity", rows, reason)
-        filler.fill("replay.placement", "host", "the networks learn on the CPU")
+        capacity = resolver.choose("replay.capacity", rows, reason)
+        resolver.choose("replay.placement", "host", "the networks learn on the CPU")
     else:
         free = machine.gpus[gpu_index(config.devices[0]) or 0].memory_bytes
         room = int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values())
@@ -41,32 +41,32 @@ def store(filler: Filler, spec: EnvSpec, machine: Machine) -> None:
         )
         rows = min(MANY_ROWS, max(1000, budget // row_bytes - layout.slack_rows))
         reason = f"{row_bytes} bytes each, room for {budget / 2**30:.1f} GiB in {where} memory"
-        capacity = filler.fill("replay.capacity", rows, reason)
+        capacity = resolver.choose("replay.capacity", rows, reason)
         needed = (capacity + layout.slack_rows) * row_bytes
         size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
         if needed <= room:
-            filler.fill("replay.placement", "gpu", f"{size}, and there is room for {left}")
+            resolver.choose("replay.placement", "gpu", f"{size}, and there is room for {left}")
         elif needed <= locked or config.hyper.priorities()[0] > 0:  # the device has to read it
             reason = f"{size} do not fit in {left}, but in half of the free host memory"
-            filler.fill("replay.placement", "pinned", reason)
+            resolver.choose("replay.placement", "pinned", reason)
         else:
             reason = f"{size} fit neither in {left} nor in half of the free host memory"
-            filler.fill("replay.placement", "host", reason)
+            resolver.choose("replay.placement", "host", reason)
     fewest = 1000 // form.segment
-    warmup = min(max(settled(config.learner.batch_size), fewest), capacity)
-    filler.fill("learner.warmup_rows", warmup, "at least a batch of random actions")
+    warmup = min(max(resolved(config.learner.batch_size), fewest), capacity)
+    resolver.choose("learner.warmup_rows", warmup, "at least a batch of random actions")
 
 
 def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
     """What learning takes of its device's memory, the replay aside."""
-    hidden = settled(config.hyper.hidden)
+    hidden = resolved(config.hyper.hidden)
     numbers = config.hyper.policy_form(spec).size(spec) * 3  # actor and two critics
-    rows = settled(config.learner.batch_size) * config.hyper.rows().segment
+    rows = resolved(config.learner.batch_size) * config.hyper.row_format().segment
     units = rows * sum(hidden)
     exchanged = {}
     if len(config.devices) > 1:
-        chunk = settled(config.learner.updates_per_publish) * settled(config.learner.batch_size)
-        row_bytes = transition_layout(spec, config.hyper.rows()).row_bytes
+        chunk = resolved(config.learner.updates_per_publish) * resolved(config.learner.batch_size)
+        row_bytes = row_layout(spec, config.hyper.row_format()).row_bytes
         exchanged["rows for the actor"] = EXCHANGE_SLOTS * chunk * row_bytes
     return {
         **exchanged,

@@ -7,7 +7,7 @@ from typing import Any
 from spreeze.settings.config import Config, config_with, knob, knob_names
 
 
-class Filler:
+class AutoResolver:
     """A config on its way to having no "auto"."""
 
     def __init__(self, config: Config) -> None:
@@ -17,7 +17,7 @@ class Filler:
         self.second: str | None = None
         """A second device that is there, if it is left to us whether to use it."""
 
-    def fill(self, name: str, value: Any, reason: str) -> Any:
+    def choose(self, name: str, value: Any, reason: str) -> Any:
         """Set a knob that is "auto"; returns what it is now. What this algorithm has not stays unset."""
         if name not in knob_names(self.config):
             return value
