@@ -1,21 +1,42 @@
-"""Draws docs/terminal.svg: the screen of a real run of Pendulum-v1, just before it is solved."""
+"""Write docs/terminal.svg: the terminal during a real run of Pendulum-v1, when it reaches its target.
+
+Run it from the root of the repository: python docs/make_screenshot.py
+"""
 
 import io
 import tempfile
+from pathlib import Path
 
 from rich.console import Console
+from rich.panel import Panel
 
 from spreeze.cli.screen import page
 from spreeze.run.launch import launch
 from spreeze.settings.config import config_with, default_config
 
-config = config_with(default_config(env="Pendulum-v1"), {"target": -200.0, "time": "60s"})
-pages = []
-with tempfile.TemporaryDirectory() as folder:
-    config = config_with(config, {"runs": folder + "/runs", "name": "pendulum", "dashboard": False})
-    run = launch(config, config.env, lambda *shown: pages.append(page(*shown, width=92)))
-console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True)
-console.print("$ make train", style="dim")
-pages[-1].subtitle = "[dim]runs/pendulum  Ctrl-C stops[/dim]"
-console.print(pages[-1])
-console.save_svg("docs/terminal.svg", title="spreeze train Pendulum-v1 --target -200")
+WIDTH = 92
+TARGET = Path(__file__).parent / "terminal.svg"
+
+
+def last_page() -> Panel:
+    """Train and return the last page that the terminal would have shown."""
+    pages: list[Panel] = []
+    with tempfile.TemporaryDirectory() as folder:
+        knobs = {"target": -200.0, "time": "60s", "name": "pendulum", "dashboard": False}
+        config = config_with(default_config(env="Pendulum-v1"), {"runs": folder, **knobs})
+        launch(config, config.env, lambda *shown: pages.append(page(*shown, width=WIDTH)))
+    return pages[-1]
+
+
+def main() -> None:
+    """Draw the page as if the run were in the folder `runs`."""
+    shown = last_page()
+    shown.subtitle = "[dim]runs/pendulum  Ctrl-C stops[/dim]"
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
+    console.print("$ make train", style="dim")
+    console.print(shown)
+    console.save_svg(str(TARGET), title="spreeze train Pendulum-v1 --target -200")
+
+
+if __name__ == "__main__":
+    main()
