@@ -1,10 +1,10 @@
-"""What open pages cost: one run, with ten listening clients and with none in turns.
+"""What open pages cost: one run, in turns with ten listening clients and with none.
 
     python bench/dashboard_cost.py [ENV SECONDS CLIENTS]     default: HalfCheetah-v5 120 10
 
-Each turn is 5 s, the first second of which does not count; turns go none, ten, ten, none so that a
-drift of the run touches both alike. Prints updates and env steps per second of both kinds, and
-their ratios. Run it on a machine that does nothing else.
+A turn takes 5 s; its first second does not count. The order is none, ten, ten, none, so a drift of
+the run affects both kinds alike. Prints updates and env steps per second of both kinds and their
+ratios. Run it on an idle machine.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ ORDER = (False, True, True, False)
 
 
 class Client(threading.Thread):
-    """A page that is open: listens to the events of a run and fetches each picture, as a browser does."""
+    """An open page: listens to the events of a run and fetches each picture, as a browser does."""
 
     def __init__(self, port: int, token: str, run: str) -> None:
-        """Listen at once."""
+        """Connect and start listening."""
         super().__init__(daemon=True)
         self.port, self.run_id, self.num_bytes = port, run, 0
         self.ask = f"HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -45,7 +45,7 @@ class Client(threading.Thread):
                     self.fetch_picture()
 
     def fetch_picture(self) -> None:
-        """One request more."""
+        """Request the newest picture."""
         with socket.create_connection(("127.0.0.1", self.port)) as sock:
             head = self.ask.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
             sock.sendall(f"GET /api/runs/{self.run_id}/frame {head}".encode())
@@ -53,7 +53,7 @@ class Client(threading.Thread):
                 self.num_bytes += len(data)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.join()
@@ -62,11 +62,11 @@ class Client(threading.Thread):
 
 @contextlib.contextmanager
 def training(env: str, seconds: float, folder: str) -> Iterator[Path]:
-    """A run that lasts long enough; gives its directory."""
+    """Start a run in the background; yields its directory."""
     command = ["-m", "spreeze", "train", env, "--time", f"{seconds}s", "--runs", folder]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([sys.executable, *command, "--name", "r"], **quiet)
-    os.nice(19)  # what is measured is the server; a browser would run elsewhere
+    os.nice(19)  # the server is measured, not these clients; a browser would run elsewhere
     try:
         yield Path(folder) / "r"
     finally:
@@ -75,20 +75,20 @@ def training(env: str, seconds: float, folder: str) -> Iterator[Path]:
 
 
 def status(run: Path) -> dict:
-    """status.json, empty before the start."""
+    """The contents of status.json; empty before the run has started."""
     with contextlib.suppress(OSError, ValueError):
         return json.loads((run / "status.json").read_text())
     return {}
 
 
 def counts(run: Path) -> tuple[float, float, float]:
-    """Time, updates and env steps, as the run last said them."""
+    """Time, updates and env steps in the last status of the run."""
     progress = status(run)["progress"]
     return progress["time_s"], progress["updates"], progress["env_steps"]
 
 
 def main() -> None:
-    """Measure in turns and print."""
+    """Measure in turns and print the ratios."""
     env, seconds, num = (*sys.argv[1:], *["HalfCheetah-v5", "120", "10"][len(sys.argv) - 1 :])
     rates: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     with (
@@ -97,7 +97,7 @@ def main() -> None:
     ):
         while status(run).get("progress", {}).get("updates", 0) < 100:
             time.sleep(0.5)
-        time.sleep(20)  # until the update is compiled
+        time.sleep(20)  # time for the update to be compiled
         port = int(status(run)["dashboard"]["url"].rstrip("/").rpartition(":")[2])
         token = (run / "dashboard.token").read_text().strip()
         run_id = find_id(port, token)
@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def find_id(port: int, token: str) -> str:
-    """How the page calls the run."""
+    """The id of the run on the page."""
     from urllib.request import Request, urlopen
 
     address = f"http://127.0.0.1:{port}/api/runs"

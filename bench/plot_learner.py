@@ -1,4 +1,4 @@
-"""Draws docs/learner.svg from bench/results/learner-*.json.   Needs matplotlib."""
+"""Draws docs/learner.svg from bench/results/learner-*.json. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAPER_HZ = 370_000
 
 
 def main() -> None:
-    """One curve per machine and form of the update."""
+    """Draw one curve per machine, and one for plain PyTorch on it."""
     plt.rcParams.update({"font.size": 10, "svg.fonttype": "none", "font.family": "sans-serif"})
     figure, axes = plt.subplots(figsize=(7.2, 4.0))
     files = sorted((ROOT / "bench" / "results").glob("learner-*.json"), reverse=True)

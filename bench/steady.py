@@ -3,11 +3,11 @@
     python bench/steady.py ENV TARGET [--seeds 1,2,3] [--after 60] [--time 180] [--runs FOLDER]
         [--out FILE] [FLAGS OF spreeze train]
 
-Every seed is a run of the command, nothing given but the seed and FLAGS; the update that runs
-without FLAGS have is compiled beforehand. It is
-stopped `--after` seconds past the first evaluation at TARGET, or after `--time` seconds. "Steady" is the worst
-evaluation since then as a share of the best one before it. Prints a line per run and writes all of them with
-their evaluations to FILE, or else bench/results/steady-<env>-<machine>.json.
+Every seed is one run of the command with nothing but the seed and FLAGS. The update of a run without
+FLAGS is compiled beforehand. A run is stopped `--after` seconds past its first evaluation at TARGET,
+or after `--time` seconds. "Steady" is the lowest evaluation from then on, as a share of the best one
+before it. Prints a line per run and writes all runs with their evaluations to FILE, by default
+bench/results/steady-<env>-<machine>.json.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIME, RETURN = 0, 3
 
 
 def main() -> None:
-    """Run all seeds, print and keep what they gave."""
+    """Run all seeds, print and save the results."""
     args, flags = arguments()
     compile_plan(plan_of(args, {}, probe=True))
     machine = machine_facts()
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def arguments() -> tuple[argparse.Namespace, list[str]]:
-    """The command line, and what of it is for the runs."""
+    """The arguments of this script, and the flags for `spreeze train`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("env")
     parser.add_argument("target", type=float)
@@ -78,7 +78,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
 def run(
     args: argparse.Namespace, flags: list[str], seed: str, folder: Path
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """One run of the command: its evaluations, and how fast it was."""
+    """Run the command once; returns its evaluations and its speed."""
     path = folder / f"{args.env}-{seed}"
     command = ["train", args.env, "--seed", seed, "--time", f"{args.time}s", "--runs", str(folder)]
     command += ["--name", path.name, *flags]
@@ -106,24 +106,24 @@ def run(
 
 
 def middle(seconds: Sequence[float]) -> float | None:
-    """The median, if there is one."""
+    """The median, None without values."""
     return round(median(seconds), 2) if seconds else None
 
 
 def learned_for(curve: np.ndarray, target: float) -> float:
-    """Seconds of evaluations since the first one at the target."""
+    """Seconds from the first evaluation at the target to the last one."""
     since = curve[first_at(curve, target) :, TIME]
     return float(np.ptp(since)) if len(since) else 0.0
 
 
 def first_at(curve: np.ndarray, target: float) -> int:
-    """The first evaluation at the target; past the end if there is none."""
+    """Index of the first evaluation at the target; the length of the curve if there is none."""
     reached = curve[:, RETURN] >= target
     return int(reached.argmax()) if reached.any() else len(curve)
 
 
 def judge(curve: np.ndarray, target: float) -> dict[str, Any]:
-    """When the target was reached, the best evaluation, and the deepest fall since."""
+    """When the target was reached, the best evaluation, and the deepest fall after the target."""
     first, returns = first_at(curve, target), curve[:, RETURN]
     best = np.maximum.accumulate(returns)
     share = 1 - (best - returns) / np.abs(best)

@@ -1,14 +1,14 @@
-"""Is the tuner right? The full grid of settings against what it chooses, and the paper's ablations.
+"""Is the tuner right? A grid of fixed settings against its own choice.
 
     python bench/tuner.py ENV TARGET [--time 60s] [--repeat 1] [--device auto]
         [--processes 1,2] [--envs 8,32] [--batches 128,256,512]
         [--only-batches 128,...,65536] [--only-samplers 1,2,...] [--finalists 3] [--final-seeds 3]
 
-Every cell is a real run of the command with `--tuner.off`, its update compiled beforehand; cells and
+Every cell is a real run of the command with `--tuner.off` and its update compiled beforehand. Cells and
 tuned runs take turns. The fastest of many short runs was also lucky, so the fastest cells meet the
-tuner once more with seeds of their own, and only those runs decide about time. `--only-...` varies
-one setting and leaves the rest as the tuner has it. Writes bench/results/tuner-<env>-<machine>.json
-after every run, draws docs/tuner-<env>-<machine>.svg, prints a table.
+tuner again with new seeds, and only those runs decide which is faster. `--only-...` varies one
+setting and leaves the rest as the tuner chose it. Writes bench/results/tuner-<env>-<machine>.json
+after every run, draws docs/tuner-<env>-<machine>.svg and prints the verdict.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Cell = dict[str, int]
 
 
 def main() -> None:
-    """Measure all cells and the tuner's own choice in turns, compare, keep, draw."""
+    """Run all cells and the tuner's choice in turns; compare, save and draw the results."""
     args = arguments()
     began = time.monotonic()
     tuned = plan_of(args, {}, probe=True)
@@ -75,7 +75,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
 
     def keep() -> dict[str, Any]:
-        """Everything so far, in its file."""
+        """Write all runs so far to the result file."""
         seconds = round(time.monotonic() - began, 1)
         kept = {**facts, "seconds": seconds, "runs": rows, "verdict": verdict(rows, grid, chosen)}
         path.write_text(json.dumps(kept, indent=2) + "\n")
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
 
     def numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
@@ -117,13 +117,13 @@ def arguments() -> argparse.Namespace:
 
 
 def knob_of(plan: Plan, name: str) -> Any:
-    """The plan's value of one of the grid's settings."""
+    """The value that a plan has for one of the grid's settings."""
     section, knob = FLAGS[name].split(".")
     return getattr(getattr(plan.config, section), knob)
 
 
 def plan_of(args: argparse.Namespace, cell: Cell, probe: bool = False) -> Plan:
-    """What a run with these settings would be."""
+    """The plan of a run with these settings."""
     knobs = {FLAGS[name]: value for name, value in cell.items()}
     config = default_config(env=args.env, device=args.device)
     config = config_with(config, {"device": args.device, **knobs})
@@ -136,7 +136,7 @@ def plan_of(args: argparse.Namespace, cell: Cell, probe: bool = False) -> Plan:
 
 
 def run(args: argparse.Namespace, cell: Cell | None, folder: str, turn: int) -> dict[str, Any]:
-    """One run of the command; without a cell the tuner has its way."""
+    """Run the command once; without a cell the tuner chooses."""
     name = "tuned" if cell is None else "-".join(f"{k}{v}" for k, v in cell.items())
     command = ["train", args.env, "--target", str(args.target), "--time", args.time]
     command += ["--runs", folder, "--name", f"{turn}-{name}", "--seed", str(turn)]
@@ -163,12 +163,12 @@ def rows_of(rows: list[dict[str, Any]], cell: Cell | None) -> list[dict[str, Any
 
 
 def typical(rows: list[dict[str, Any]], key: str) -> float:
-    """The median; what has no value, as a target that was not reached, counts as infinite."""
+    """The median. A missing value counts as infinite: the target was not reached."""
     return median(inf if row[key] is None else row[key] for row in rows) if rows else inf
 
 
 def verdict(rows: list[dict[str, Any]], grid: list[Cell], chosen: Cell) -> dict[str, Any]:
-    """The tuner against the cells: its rates at the batch size of its choice, and its time to the target."""
+    """The tuner against the cells: its rates at its own batch size, and its time to the target."""
     measured = [group for cell in grid if (group := rows_of(rows, cell))]
     rivals = [group for group in measured if group[0]["cell"]["batch"] == chosen["batch"]]
     ours = rows_of(rows, None)
@@ -190,7 +190,7 @@ def verdict(rows: list[dict[str, Any]], grid: list[Cell], chosen: Cell) -> dict[
 def curve(
     result: dict[str, Any], key: str, values: list[int], metric: str
 ) -> list[tuple[int, float]]:
-    """A metric over one setting, the others as the tuner has them, or as near to that as was run."""
+    """A metric over one setting; the others are as close to the tuner's choice as cells allow."""
     cells = [row["cell"] for row in result["runs"] if row["cell"]]
     chosen = {
         name: min((cell[name] for cell in cells), key=lambda ran: abs(ran - value))
@@ -204,12 +204,12 @@ def curve(
 
 
 def short(number: int) -> str:
-    """For an axis: 4096 as 4k."""
+    """A label for an axis: 4096 as 4k."""
     return f"{number // 1024}k" if number >= 1024 else str(number)
 
 
 def draw(result: dict[str, Any], file: Path) -> None:
-    """A row of panels per setting that was varied."""
+    """Draw a row of panels for each setting that was varied."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,0 +1,264 @@
+"""How long tasks take, and what other frameworks took: rows of tables from bench/results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+MISSING = "\N{EN DASH}"
+FIRST, PREPARED = "first", "prepared"
+"""A run on a machine that has compiled and measured nothing, and one where an earlier run did both."""
+Facts = dict[str, Any]
+Rows = list[list[str]]
+
+
+class Results:
+    """The files of bench/results, each read once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read from this folder."""
+        self.folder = folder
+        self.files: dict[str, Facts] = {}
+
+    def read(self, name: str) -> Facts:
+        """One file by its name without .json."""
+        if name not in self.files:
+            self.files[name] = json.loads((self.folder / f"{name}.json").read_text())
+        return self.files[name]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A return to reach, and the files that say how long it took."""
+
+    env: str
+    target: int
+    first: tuple[str, ...] = ()
+    prepared: tuple[str, ...] = ()
+    in_readme: bool = True
+
+    def __str__(self) -> str:
+        """As a table cell."""
+        return f"{self.env} to {self.target:,}"
+
+
+TASKS = (
+    Task(
+        "Pendulum-v1",
+        -200,
+        first=("time-to-score-Pendulum-v1-2cores", "peers-2cores"),
+        prepared=("tuner-Pendulum-v1-128-2cores", "peers-2cores"),
+    ),
+    Task("CartPole-v1", 475, first=("peers-2cores",)),
+    Task(
+        "HalfCheetah-v5",
+        3000,
+        first=("time-to-score-HalfCheetah-v5-2cores", "peers-2cores"),
+        prepared=("tuner-HalfCheetah-v5-128-2cores", "peers-2cores"),
+    ),
+    Task("HalfCheetah-v5", 5000, prepared=("recorded-2cores",), in_readme=False),
+    Task("Hopper-v5", 3000, prepared=("recorded-2cores",), in_readme=False),
+    Task("Walker2d-v5", 3000, prepared=("recorded-2cores",), in_readme=False),
+    Task("Pendulum-v1", -200, prepared=("steady-Pendulum-v1-2cores",), in_readme=False),
+    Task("CartPole-v1", 475, prepared=("steady-CartPole-v1-2cores",), in_readme=False),
+    Task(
+        "LunarLanderContinuous-v3",
+        200,
+        prepared=("steady-LunarLanderContinuous-v3-2cores", "recorded-2cores-avx2"),
+    ),
+    Task("HalfCheetah-v5", 5000, prepared=("steady-HalfCheetah-v5-2cores",), in_readme=False),
+    Task(
+        "HalfCheetah-v5",
+        10_000,
+        first=("recorded-h200",),
+        prepared=("tuner-HalfCheetah-v5-h200", "steady-HalfCheetah-v5-h200"),
+    ),
+    Task("HalfCheetah-v5", 14_000, prepared=("steady-HalfCheetah-v5-h200",), in_readme=False),
+    Task("Hopper-v5", 3000, first=("recorded-h200",), prepared=("steady-Hopper-v5-h200",)),
+    Task("Walker2d-v5", 5000, first=("recorded-h200",), prepared=("steady-Walker2d-v5-h200",)),
+    Task("Ant-v5", 5000, prepared=("steady-Ant-v5-h200",)),
+    Task(
+        "Humanoid-v5",
+        5000,
+        prepared=("tuner-Humanoid-v5-h200", "tuner-Humanoid-v5-finals-h200"),
+        in_readme=False,
+    ),
+    Task("Humanoid-v5", 6000, first=("recorded-h200",), prepared=("steady-Humanoid-v5-h200",)),
+)
+STEADY = ("CartPole-v1-2cores", "LunarLanderContinuous-v3-2cores", "HalfCheetah-v5-2cores",
+          "HalfCheetah-v5-h200", "Hopper-v5-h200", "Walker2d-v5-h200", "Ant-v5-h200",
+          "Humanoid-v5-h200")  # fmt: skip
+
+
+def number(value: float | None) -> str:
+    """Whole numbers as they are, others with as many decimals as their size deserves."""
+    if value is None:
+        return MISSING
+    decimals = 0 if isinstance(value, int) or abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{decimals}f}"
+
+
+def seconds(value: float | None) -> str:
+    """A time: whole numbers as they were recorded, others with one decimal."""
+    if value is None:
+        return MISSING
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def millions(value: float) -> str:
+    """A rate of transitions."""
+    return f"{value / 1e6:.1f} M" if value >= 999_500 else number(value)
+
+
+def percent(share: float) -> str:
+    """A share."""
+    return f"{100 * share:.0f} %"
+
+
+def machine(facts: Facts) -> str:
+    """What a reader needs to know of the machine."""
+    named = facts["machine"]
+    parts = [f"{named['cores']} cores", *(name.removeprefix("NVIDIA ") for name in named["gpu"])]
+    return ", ".join(parts + ["AVX2 only"] * (named.get("instructions") == "AVX2"))
+
+
+def seconds_of(facts: Facts, task: Task, start: str) -> list[float | None]:
+    """The runs of a task in one file: seconds to the target, None where it was not reached."""
+    if "rows" in facts:  # recorded by hand
+        wanted = (task.env, task.target, start)
+        rows = [r for r in facts["rows"] if (r["env"], r["target"], r.get("start")) == wanted]
+        return [time for row in rows for time in row["seconds"]]
+    if facts["env"] != task.env:
+        return []
+    if "wall_s" in facts:  # spreeze bench time-to-score
+        same = facts["target"] == task.target and facts["cold"] == (start == FIRST)
+        return list(facts["wall_s"]["spreeze"]) if same else []
+    if start == FIRST:
+        return []
+    if "chosen" in facts:  # bench/tuner.py
+        tuned = [run["time_to_target_s"] for run in facts["runs"] if run["cell"] is None]
+        return tuned if facts["target"] == task.target else []
+    return [  # bench/steady.py
+        next((time for time, *_, mean in run["curve"] if mean >= task.target), None)
+        for run in facts["runs"]
+    ]
+
+
+def times(results: Results, task: Task, start: str) -> list[float | None]:
+    """The runs of a task in all its files."""
+    gathered = []
+    for name in task.first if start == FIRST else task.prepared:
+        found = seconds_of(results.read(name), task, start)
+        if not found:
+            sys.exit(f"bench/results/{name}.json has no {start} run of {task}.")
+        gathered += found
+    return gathered
+
+
+def middle(times_s: Sequence[float | None]) -> float | None:
+    """The median; None if there are no runs or half of them did not get there."""
+    typical = median(inf if time is None else time for time in times_s) if times_s else inf
+    return typical if typical < inf else None
+
+
+def machine_of(results: Results, task: Task) -> str:
+    """The machine that all files of a task have in common."""
+    names = {machine(results.read(name)) for name in task.first + task.prepared}
+    if len(names) > 1:
+        sys.exit(f"{task}: runs of different machines: {', '.join(sorted(names))}.")
+    return names.pop()
+
+
+def best_peer(results: Results, task: Task) -> float | None:
+    """The smallest median among other frameworks, on the same machine."""
+    peers = results.read("peers-2cores")
+    if machine(peers) != machine_of(results, task):
+        return None
+    medians = [
+        middle(row["seconds"])
+        for row in peers["rows"]
+        if (row["env"], row["target"]) == (task.env, task.target) and row["framework"] != "Spreeze"
+    ]
+    return min((value for value in medians if value is not None), default=None)
+
+
+def readme(results: Results) -> Rows:
+    """The few lines that README.md has."""
+    header = ["task", "machine", "first run, s", "prepared, s", "best peer measured, s"]
+    rows = [
+        [
+            str(task),
+            machine_of(results, task),
+            seconds(middle(times(results, task, FIRST))),
+            seconds(middle(times(results, task, PREPARED))),
+            seconds(best_peer(results, task)),
+        ]
+        for task in TASKS
+        if task.in_readme
+    ]
+    return [header, *rows]
+
+
+def time_to_score(results: Results) -> Rows:
+    """All tasks, first runs beside prepared ones."""
+    rows = [["task", "machine", "first run, s", "runs", "prepared, s", "runs"]]
+    for task in TASKS:
+        cells = [str(task), machine_of(results, task)]
+        for start in (FIRST, PREPARED):
+            runs = times(results, task, start)
+            cells += [seconds(middle(runs)), str(len(runs)) if runs else MISSING]
+        rows.append(cells)
+    return rows
+
+
+def steady(results: Results) -> Rows:
+    """Whether what was learned stays learned."""
+    rows = [["task", "machine", "runs", "slowest, s", "best return", "lowest later evaluation"]]
+    for name in STEADY:
+        facts = results.read(f"steady-{name}")
+        runs = facts["runs"]
+        rows.append(
+            [
+                str(Task(facts["env"], round(facts["target"]))),
+                machine(facts),
+                str(len(runs)),
+                seconds(max(run["seconds"] for run in runs)),
+                number(median(run["best"] for run in runs)),
+                percent(min(run["steady"] for run in runs)),
+            ]
+        )
+    return rows
+
+
+def peers(results: Results) -> Rows:
+    """Other frameworks on the same machine, the fastest of each task first."""
+    facts = results.read("peers-2cores")
+    table = [["task", "framework", "settings", "runs", "seconds", "env steps/s", "updates/s"]]
+    rows = [row for row in facts["rows"] if row.get("start") != "second"]
+    tasks = list(dict.fromkeys(row["env"] for row in rows))
+    for row in sorted(rows, key=lambda row: (tasks.index(row["env"]), _or_inf(row))):
+        typical, name = middle(row["seconds"]), row["framework"]
+        table.append(
+            [
+                str(Task(row["env"], row["target"])),
+                f"{name} {facts['versions'].get(name, '')}".strip(),
+                row["settings"],
+                str(len(row["seconds"])),
+                f"not in {row['limit_s']}" if typical is None else seconds(typical),
+                number(row["sample_hz"]),
+                number(row["update_hz"]),
+            ]
+        )
+    return table
+
+
+def _or_inf(row: Facts) -> float:
+    """To sort by time; what did not get there comes last."""
+    typical = middle(row["seconds"])
+    return inf if typical is None else typical

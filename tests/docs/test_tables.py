@@ -1,0 +1,117 @@
+"""The tables in the documents say what bench/results says."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIXED = {"machine", "target", "seed", "seeds", "cell", "chosen", "limit_s", "date", "versions"}
+"""What a result is about, not what was measured."""
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    return importlib.import_module("tables")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The documents and results, to be changed."""
+    (tmp_path / "docs").mkdir()
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        shutil.copy(path, tmp_path / path.relative_to(ROOT))
+    shutil.copytree(ROOT / "bench" / "results", tmp_path / "bench" / "results")
+    return tmp_path
+
+
+def sources(tables: ModuleType) -> set[str]:
+    """The results that tables are made of."""
+    results = tables.Results(ROOT / "bench" / "results")
+    for table in tables.TABLES.values():
+        table(results)
+    return set(results.files)
+
+
+def larger(value: Any, key: str = "") -> Any:
+    """The same result with other measured numbers."""
+    if key in FIXED or isinstance(value, bool):
+        return value
+    if isinstance(value, dict):
+        return {name: larger(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [larger(item) for item in value]
+    return value * 2 if isinstance(value, int | float) else value
+
+
+def test_documents_are_current(tables: ModuleType) -> None:
+    assert list(tables.stale(ROOT)) == [], "run: python bench/tables.py"
+
+
+def test_a_changed_number_in_a_document_is_noticed(tables: ModuleType, copy: Path) -> None:
+    seen = set()
+    for path in tables.documents(copy):
+        text = path.read_text()
+        for block in tables.BLOCK.finditer(text):
+            for digit in re.finditer(r"\d", block.group()):
+                at = block.start() + digit.start()
+                if at < block.end(1):
+                    continue  # in the table's name
+                other = str((int(digit.group()) + 1) % 10)
+                path.write_text(text[:at] + other + text[at + 1 :])
+                assert path in tables.stale(copy)
+                seen.add(block.group(2))
+                break
+        path.write_text(text)
+    assert seen >= set(tables.TABLES) - {"results"}
+
+
+def test_a_changed_result_is_noticed(tables: ModuleType, copy: Path) -> None:
+    for name in sources(tables):
+        path = copy / "bench" / "results" / f"{name}.json"
+        text = path.read_text()
+        path.write_text(json.dumps(larger(json.loads(text))))
+        assert tables.stale(copy), name
+        path.write_text(text)
+    assert not tables.stale(copy)
+
+
+def test_readme_has_one_number_in_a_cell(tables: ModuleType, copy: Path) -> None:
+    readme = copy / "README.md"
+    readme.write_text("before\n<!-- table: results -->\n<!-- end -->\nafter\n")
+    with pytest.raises(SystemExit) as ended:
+        tables.main(["--check"], copy)
+    assert ended.value.code not in (0, None)
+    tables.main([], copy)
+    tables.main(["--check"], copy)  # would exit
+    before, opening, header, _, *rows, end, after = readme.read_text().splitlines()
+    assert (before, after, end) == ("before", "after", "<!-- end -->")
+    assert opening == "<!-- table: results -->"
+    assert header == "| task | machine | first run, s | prepared, s | best peer measured, s |"
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    assert all(len(row) == 5 for row in cells)
+    assert all(re.fullmatch(r"[\d,.]+|\N{EN DASH}", cell) for row in cells for cell in row[2:])
+
+
+def test_medians_count_runs_that_did_not_get_there(tables: ModuleType) -> None:
+    assert tables.middle([3, 1, 2]) == 2
+    assert tables.middle([1.0, 2.0, None]) == 2.0
+    assert tables.middle([1.0, None]) is None
+    assert tables.middle([]) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["<!-- table: none -->\n<!-- end -->\n", "<!-- table: peers -->\n"]
+)
+def test_a_wrong_marker_is_refused(tables: ModuleType, copy: Path, text: str) -> None:
+    (copy / "README.md").write_text(text)
+    with pytest.raises(SystemExit, match="table"):
+        tables.main([], copy)
