@@ -176,14 +176,16 @@ def machine_of(results: Results, task: Task) -> str:
 
 
 def best_peer(results: Results, task: Task) -> float | None:
-    """The smallest median among other frameworks, on the same machine."""
+    """The smallest median among other frameworks with their own settings, on the same machine."""
     peers = results.read("peers-2cores")
     if machine(peers) != machine_of(results, task):
         return None
     medians = [
         middle(row["seconds"])
         for row in peers["rows"]
-        if (row["env"], row["target"]) == (task.env, task.target) and row["framework"] != "Spreeze"
+        if (row["env"], row["target"]) == (task.env, task.target)
+        and row["framework"] != "Spreeze"
+        and not row.get("control")
     ]
     return min((value for value in medians if value is not None), default=None)
 
