@@ -227,6 +227,10 @@ class Policy:
             np.clip(scaled, self.low, self.high, out=scaled)  # rounding may lead out of them
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
+    def greedy_action(self, obs: Floats) -> NDArray[Any]:
+        """The actions for a batch of flat observations, without exploration, as the environment takes them."""
+        return self.to_env_action(self.act(obs, explore=False))
+
     def predict(
         self,
         observation: ArrayLike | Mapping[str, Any] | tuple[Any, ...],

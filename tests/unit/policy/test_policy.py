@@ -47,6 +47,19 @@ def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> No
     np.testing.assert_allclose(policy.act(obs, explore=True), noisy.numpy(), atol=1e-6)
 
 
+def test_greedy_actions_have_no_noise_and_the_shape_and_bounds_of_the_environment() -> None:
+    policy = Policy(WIDE, PolicyForm(hidden=(8,)))
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
+    policy.set_exploration_scales(np.ones(5))
+    obs = np.random.default_rng(1).normal(size=(5, WIDE.obs_size)).astype(np.float32)
+    actions = policy.greedy_action(obs)
+    assert actions.shape == (5, *WIDE.action_shape)
+    np.testing.assert_array_equal(actions, policy.greedy_action(obs))
+    low, high = np.reshape(WIDE.action_low, (2, 2)), np.reshape(WIDE.action_high, (2, 2))
+    squashed = policy.act(obs, explore=False).reshape(5, 2, 2)
+    np.testing.assert_allclose(actions, low + (squashed + 1) / 2 * (high - low), atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (1e-8, 1.0), (0.05, 0.3), (-0.3, 0.3)])
 def test_the_boldest_actions_are_still_within_the_bounds(
