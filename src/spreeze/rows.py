@@ -1,9 +1,13 @@
-"""Rows: how transitions and segments are laid out in memory."""
+"""Rows: how transitions and segments are laid out in memory, and where the replay keeps them.
+
+Samplers write rows into shared memory, the replay stores them, batches are cut from them: one layout for all.
+Imports no torch, so that every package can import it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +17,18 @@ from spreeze.spec import EnvSpec, Floats
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 Rows = NDArray[np.void]
+"""A record array whose dtype is `Layout.dtype`."""
+
+Placement = Literal["gpu", "pinned", "host"]
+"""Where the replay is stored: in GPU memory; in pinned host memory, which the GPU reads; in pageable host memory,
+which it cannot read."""
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 
 @dataclass(frozen=True)
 class Field:
-    """One named part of a row."""
+    """A named field of a row: `size` numbers of one type."""
 
     name: str
     size: int
@@ -28,40 +37,40 @@ class Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """The format of one row: shared memory, replay and batches are all cut by the same offsets.
+    """The fields of a row and their offsets, in shared memory, in the replay and in batches.
 
-    Every part is four bytes wide, so a block of rows is also one matrix of 32-bit words: the
-    learner moves rows to its device as such a matrix and gathers a batch with one indexing.
+    Every number has four bytes, so a block of rows is also one float32 matrix: the learner copies
+    rows to its device as such a matrix and gathers a batch with one indexing operation.
     """
 
     fields: tuple[Field, ...]
 
     @property
     def dtype(self) -> np.dtype[np.void]:
-        """The row as a numpy record."""
+        """The dtype of a row as a numpy record."""
         return np.dtype([(f.name, f.dtype, (f.size,) if f.size > 1 else ()) for f in self.fields])
 
     @property
     def width(self) -> int:
-        """32-bit words in one row."""
+        """Numbers in a row: columns of the matrix view."""
         return sum(field.size for field in self.fields)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Size of a row in bytes."""
         return 4 * self.width
 
     @property
     def slack_rows(self) -> int:
-        """Rows that may arrive while a GPU reads the others: many of a usual size, fewer of large ones."""
+        """Spare rows of a replay, for rows that arrive while the GPU reads the others: up to 64 MB of them."""
         return max(1024, min(32_768, (64 << 20) // self.row_bytes))
 
     def size(self, name: str) -> int:
-        """Numbers in a field."""
+        """Numbers in the field `name`."""
         return next(field.size for field in self.fields if field.name == name)
 
     def columns(self) -> dict[str, slice]:
-        """Where each field lies in the matrix view of the rows."""
+        """The columns of each field in the matrix view."""
         ends = np.cumsum([field.size for field in self.fields]).tolist()
         return {
             field.name: slice(end - field.size, end)
@@ -71,30 +80,31 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class RowFormat:
-    """What one row of experience is: the algorithm says it, samplers make it."""
+    """What samplers put into a row; the algorithm chooses it."""
 
     gamma: float = 1.0
     """Discount per env step."""
     n_step: int = 1
-    """Env steps folded into one transition."""
+    """Env steps in one transition."""
     segment: int = 1
-    """Transitions side by side in one row, each with how likely its action was."""
+    """Consecutive transitions in one row; with more than one, each has the log-probability of its action."""
     termination_cost: float = 0.0
-    """What is taken from the reward of a step that terminates its episode."""
+    """Subtracted from the reward of a step that terminates its episode."""
     past_return: bool = False
-    """Whether rows carry the discounted rewards of their episode so far, by which rewards are scaled."""
+    """Whether rows hold the discounted return of their episode so far, which reward normalisation needs."""
 
 
 TRANSITION = RowFormat()
+"""One step, undiscounted, nothing optional."""
 
 
 def row_layout(spec: EnvSpec, form: RowFormat = TRANSITION) -> Layout:
-    """The row of one transition, or of a segment of them, each field's steps side by side.
+    """The layout of one transition, or of a segment: each field then holds all steps in a row.
 
-    `discount` is stored instead of `done`: gamma to the power of the steps covered, 0 after a
-    true termination, so that no loss ever mentions truncation. `action` is in [-1, 1], or an index;
-    `version` names the weights that chose it. In a segment `ended` says where an episode did, so
-    that nothing is added up across it.
+    `discount` replaces `done`: gamma to the power of the steps covered, and 0 after a true termination,
+    so no loss has to know about truncation. `action` is in [-1, 1], or an index. `version` is that of
+    the weights that chose it. In a segment `ended` marks the last step of an episode, across which
+    no return may be summed.
     """
     steps = form.segment
     fields = [
@@ -112,19 +122,19 @@ def row_layout(spec: EnvSpec, form: RowFormat = TRANSITION) -> Layout:
 
 
 class Batch(NamedTuple):
-    """Transitions as one update reads them: B of each, or B segments of T steps, [B, T, ...]."""
+    """The tensors of one update: B transitions, or B segments of T steps as [B, T, ...]."""
 
     obs: Tensor  # [B, obs]
     action: Tensor  # [B, action], in [-1, 1]; or [B, 1], an index
     reward: Tensor  # [B]
     discount: Tensor  # [B]
     next_obs: Tensor  # [B, obs]
-    log_prob: Tensor  # [B, T] in segments, else empty; as the two below where rows have them not
-    ended: Tensor
-    past_return: Tensor
-    weight: Tensor  # [B], how much each row counts in the critic's loss
+    log_prob: Tensor  # [B, T]; empty if the rows do not have it, like the next two
+    ended: Tensor  # [B, T]
+    past_return: Tensor  # [B] or [B, T]
+    weight: Tensor  # [B], the weight of each row in the critic's loss
 
 
 def as_matrix(rows: Rows) -> Floats:
-    """The same memory as a matrix of 32-bit words, one line per row."""
+    """A view of the same memory as a float32 matrix, one line per row."""
     return rows.view(np.float32).reshape(len(rows), -1)

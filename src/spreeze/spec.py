@@ -1,6 +1,6 @@
-"""The shared words: what an environment looks like and how one transition is laid out in memory.
+"""What an environment looks like: its observations, its actions, and bounds that every part agrees on.
 
-Knows nothing of Gymnasium, torch or processes; everything above is built from these two descriptions.
+Imports neither Gymnasium nor torch, so that every package can import it.
 """
 
 from __future__ import annotations
@@ -9,51 +9,44 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    pass
-
 Floats = NDArray[np.float32]
 
-Placement = Literal["gpu", "pinned", "host"]
-"""Where the replay lies: on the GPU; in host memory that the GPU reads; in host memory that it cannot read."""
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
-
 Engine = Literal["gymnasium", "envpool"]
-"""What steps the environments of a sampler."""
+"""The library that steps a sampler's environments."""
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 LOG_STD_RANGE = (-5.0, 2.0)
-"""Bounds of a Gaussian policy's log standard deviation, in training and in deployment alike."""
+"""Bounds of a tanh-Gaussian policy's log standard deviation, in training and in deployment."""
 LARGEST_RETURN = 5.0
-"""Size that scaled returns should not exceed: categorical critics have their atoms up to there."""
-CLIP = 10.0
-"""Standard deviations to which normalised observations are cut, in training and in deployment alike."""
+"""Bound of scaled returns: the atoms of categorical critics reach from minus this to plus this."""
+OBS_CLIP = 10.0
+"""Normalised observations are clipped to plus and minus this, in training and in deployment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObsPart:
-    """One member of a Dict or Tuple observation, and how it lies in the flat vector."""
+    """One leaf of a Dict or Tuple observation space, and how it is flattened."""
 
     path: tuple[str | int, ...]
-    """Keys and positions that lead to it, from the outside in."""
+    """Keys and positions that lead to it, outermost first."""
     shape: tuple[int, ...]
     sizes: tuple[int, ...] = ()
-    """Empty for numbers that are taken as they are. For choices: how many each has; each becomes a one-hot."""
+    """The number of values of each discrete entry, which becomes a one-hot; empty for a Box."""
     starts: tuple[int, ...] = ()
-    """The smallest value of each choice."""
+    """The smallest value of each discrete entry."""
 
     @property
     def size(self) -> int:
-        """Numbers that it takes in the flat vector."""
+        """Its length in the flat vector."""
         return sum(self.sizes) if self.sizes else math.prod(self.shape)
 
-    def flat(self, obs: Any) -> Floats:
-        """This member of one observation, or of a batch of them."""
+    def flatten(self, obs: Any) -> Floats:
+        """This part of one observation, or of a batch of them."""
         for key in self.path:
             obs = obs[key]
         array = np.asarray(obs)
@@ -66,7 +59,7 @@ class ObsPart:
         choices = array.reshape(*lead, len(self.sizes)) - np.array(self.starts)
         if np.any((choices < 0) | (choices >= self.sizes)):
             name = ".".join(map(str, self.path))
-            raise ValueError(f"{name} is {obs}, which is not one of its choices")
+            raise ValueError(f"{name} is {obs}, which is not a value of its discrete space")
         out = np.zeros((*lead, self.size), np.float32)
         firsts = np.cumsum((0, *self.sizes[:-1]))
         np.put_along_axis(out, choices + firsts, 1, axis=-1)
@@ -74,14 +67,14 @@ class ObsPart:
 
 
 def flatten_obs(parts: tuple[ObsPart, ...], obs: Any) -> Floats:
-    """An observation, or a batch of them, end to end: the order of `gymnasium.spaces.flatten`."""
-    flat: Floats = np.concatenate([part.flat(obs) for part in parts], axis=-1)
+    """An observation, or a batch of them, as one vector in the order of `gymnasium.spaces.flatten`."""
+    flat: Floats = np.concatenate([part.flatten(obs) for part in parts], axis=-1)
     return flat
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvSpec:
-    """What the rest of the program needs to know of an environment."""
+    """What the rest of the program needs to know about an environment."""
 
     id: str
     obs_shape: tuple[int, ...]
@@ -90,49 +83,49 @@ class EnvSpec:
     action_high: tuple[float, ...]
     max_episode_steps: int | None = None
     vector_envs: int | None = None
-    """How many environments the user's own vector environment has; None for a plain one."""
+    """The number of environments in a vector environment; None for a single environment."""
     step_us: float | None = None
-    """Microseconds of one step when it was tried out."""
+    """Microseconds per step, measured when the environment was inspected."""
     obs_parts: tuple[ObsPart, ...] = ()
-    """The members of an observation in their flat order; empty for a Box."""
+    """The leaves of a Dict, Tuple or discrete observation, in flat order; empty for a Box."""
     num_actions: int | None = None
-    """How many actions there are to choose from; None for continuous ones, which have bounds instead."""
+    """The number of discrete actions; None for continuous actions, which have bounds instead."""
     first_action: int = 0
-    """The number of the first of them."""
+    """The smallest discrete action."""
 
     @property
     def discrete(self) -> bool:
-        """Whether an action is one of a few; in a row it is then its index, as one number."""
+        """Whether actions are discrete; a row then stores the action's index as one number."""
         return self.num_actions is not None
 
     @property
     def obs_size(self) -> int:
-        """Numbers in one flattened observation."""
+        """Length of a flattened observation."""
         return math.prod(self.obs_shape)
 
     @property
     def action_size(self) -> int:
-        """Numbers in one flattened action."""
+        """Length of a flattened action."""
         return math.prod(self.action_shape)
 
-    def flat(self, obs: Any) -> Any:
-        """An observation as the environment gives it, end to end if it has parts; else as it is."""
+    def flatten(self, obs: Any) -> Any:
+        """A raw observation as one vector if it has parts; a Box or an already flat one is unchanged."""
         if not self.obs_parts:
             return obs
         path = self.obs_parts[0].path
-        if not path:  # a choice is a whole number, its flat form is not
-            whole = np.issubdtype(np.asarray(obs).dtype, np.integer)
-            return flatten_obs(self.obs_parts, obs) if whole else obs
+        if not path:  # a raw discrete observation has an integer type, its one-hot does not
+            raw = np.issubdtype(np.asarray(obs).dtype, np.integer)
+            return flatten_obs(self.obs_parts, obs) if raw else obs
         in_tuple = isinstance(path[0], int)
         if not (isinstance(obs, Mapping) or (in_tuple and isinstance(obs, tuple))):
             return obs  # flat already
         try:
             return flatten_obs(self.obs_parts, obs)
         except LookupError as error:
-            raise ValueError(f"the observation of {self.id} has no member {error}") from None
+            raise ValueError(f"the observation of {self.id} has no key {error}") from None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, for config.json."""
+        """Plain data for config.json."""
         return dataclasses.asdict(self)
 
     @staticmethod

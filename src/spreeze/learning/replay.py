@@ -24,8 +24,7 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import Tensor
 
-from spreeze.rows import Batch, Layout, Rows, as_matrix
-from spreeze.spec import Placement
+from spreeze.rows import Batch, Layout, Placement, Rows, as_matrix
 
 BUFFER_ROWS = 4096
 SMALLEST_PRIORITY = 1e-6

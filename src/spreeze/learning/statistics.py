@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spreeze.rows import Batch
-from spreeze.spec import CLIP, LARGEST_RETURN
+from spreeze.spec import LARGEST_RETURN, OBS_CLIP
 
 SMALLEST_SPREAD = 1e-3
 LARGEST = 1e15
@@ -64,8 +64,8 @@ def scaled(stats: Tensor, batch: Batch, obs: bool, reward: bool) -> Batch:
     if obs:
         mean, scale = policy_statistics(stats).chunk(2)
         batch = batch._replace(
-            obs=((batch.obs - mean) * scale).clamp(-CLIP, CLIP),
-            next_obs=((batch.next_obs - mean) * scale).clamp(-CLIP, CLIP),
+            obs=((batch.obs - mean) * scale).clamp(-OBS_CLIP, OBS_CLIP),
+            next_obs=((batch.next_obs - mean) * scale).clamp(-OBS_CLIP, OBS_CLIP),
         )
     if reward:
         _, _, _, _, var, largest = _split(stats)

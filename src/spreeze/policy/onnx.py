@@ -1,6 +1,6 @@
-"""A policy as an ONNX graph: normalisation, network and the environment's own actions, all inside.
+"""Exports a policy as one ONNX graph, from raw observations to the environment's actions.
 
-Written from the numpy policy and checked against it; training code has no part in it.
+The graph is built from the numpy policy and compared with it before the file is written.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from spreeze.policy import LAYER_NORM_EPS, Policy
-from spreeze.spec import CLIP
+from spreeze.policy.policy import LAYER_NORM_EPS, Policy
+from spreeze.spec import OBS_CLIP
 
 OPSET = 17
-CHECKED = 256
-CLOSE = 1e-4
-"""How far an action may be from the numpy policy's, relative to the range of actions."""
+NUM_COMPARED = 256
+"""Random observations on which the graph is compared with the policy."""
+TOLERANCE = 1e-4
+"""Largest allowed difference from the numpy policy, relative to the range of actions."""
 
 
 class Graph:
-    """An ONNX graph on its way: operations one after the other, each on the result of the last."""
+    """Builds an ONNX graph as a chain: each operation takes the result of the one before."""
 
     def __init__(self, result: str) -> None:
-        """Begin with an input."""
+        """Start from the graph's input."""
         self.result = result
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def then(self, operation: str, *constants: NDArray[Any], **attributes: Any) -> None:
-        """Apply an operation to the result so far, with constants as its other inputs."""
+        """Append an operation on the result so far, with constants as its other inputs."""
         names = [f"c{len(self.constants) + i}" for i in range(len(constants))]
         pairs = zip(constants, names, strict=True)
         self.constants += [numpy_helper.from_array(np.array(value), name) for value, name in pairs]
@@ -42,19 +43,19 @@ class Graph:
         self.result = out
 
     def clip(self, low: float, high: float) -> None:
-        """Cut to bounds."""
+        """Append a clip to [low, high]."""
         self.then("Clip", np.float32(low), np.float32(high))  # type: ignore[arg-type]
 
 
 def onnx_model(policy: Policy) -> Any:
-    """Observations [N, *shape] in float32, flat if they have parts -> actions [N, *shape] as the environment takes them."""
+    """The graph from float32 observations [N, *obs_shape], flattened if they have parts, to actions [N, *action_shape]."""
     spec, form, parts = policy.spec, policy.form, policy.named()
     graph = Graph("obs")
     graph.then("Reshape", np.array([-1, spec.obs_size]))
     if form.normalised:
         graph.then("Sub", parts["obs_mean"])
         graph.then("Mul", parts["obs_scale"])
-        graph.clip(-CLIP, CLIP)
+        graph.clip(-OBS_CLIP, OBS_CLIP)
     for i, (weight, bias) in enumerate(policy.layers):
         graph.then("Gemm", weight, bias)
         if i < len(policy.layers) - 1:
@@ -76,7 +77,7 @@ def onnx_model(policy: Policy) -> Any:
             graph.then("Tanh")
         graph.then("Mul", policy.half_range)
         graph.then("Add", policy.middle)
-        graph.then("Max", policy.low)  # rounding may lead out of the bounds
+        graph.then("Max", policy.low)  # rounding may exceed the bounds
         graph.then("Min", policy.high)
         graph.then("Reshape", np.array([-1, *spec.action_shape]))
         output = helper.make_tensor_value_info(
@@ -94,16 +95,19 @@ def onnx_model(policy: Policy) -> Any:
 
 
 def export_onnx(policy: Policy, file: Path) -> float:
-    """Write the graph, then run it beside the numpy policy; returns how far apart they were at most.
+    """Write the graph to `file` and return its largest difference from the numpy policy.
 
-    RuntimeError, and no file, if that is too far.
+    Raises RuntimeError and writes nothing if the difference is too large.
     """
     draft = file.with_name(f".{file.name}.draft")
     try:
         draft.write_bytes(onnx_model(policy).SerializeToString())
         distance = compare(policy, draft)
-        if not distance <= CLOSE:  # NaN is not close, either
-            raise RuntimeError(f"the ONNX graph is {distance:.2g} away from the policy")
+        if not distance <= TOLERANCE:  # true for NaN as well
+            raise RuntimeError(
+                f"the ONNX graph differs from the policy by {distance:.2g} of the action range; "
+                f"up to {TOLERANCE:g} is rounding"
+            )
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -111,10 +115,13 @@ def export_onnx(policy: Policy, file: Path) -> float:
 
 
 def compare(policy: Policy, file: Path) -> float:
-    """Largest distance of the file's actions from the policy's, relative to the range of actions."""
+    """Largest difference of the file's actions from the policy's, relative to the action range.
+
+    For discrete actions: the share of observations on which they choose differently.
+    """
     spec = policy.spec
     rng = np.random.default_rng(0)
-    obs = rng.normal(0, 3, (CHECKED, *spec.obs_shape)).astype(np.float32)
+    obs = rng.normal(0, 3, (NUM_COMPARED, *spec.obs_shape)).astype(np.float32)
     obs[0] = 0
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"obs": obs})

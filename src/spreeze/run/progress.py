@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 from spreeze.machine.gpu_meter import GpuMeter
+from spreeze.rows import PLACEMENTS
 from spreeze.run.controller import Decision
 from spreeze.settings.config import Config, resolved
-from spreeze.spec import PLACEMENTS
 from spreeze.store.metrics import Rate, Recorder, finite
 from spreeze.wires.control import Control
 

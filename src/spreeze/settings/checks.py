@@ -14,8 +14,9 @@ from spreeze.algos.fastsac import FastSACConfig
 from spreeze.algos.fasttd3 import FastTD3Config
 from spreeze.algos.tqc import TQCConfig
 from spreeze.policy import NOISE_BLOCK
+from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import Config, knob, knob_names, parse_count, parse_duration
-from spreeze.spec import ENGINES, LARGEST_RETURN, PLACEMENTS
+from spreeze.spec import ENGINES, LARGEST_RETURN
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),

@@ -99,11 +99,11 @@ def test_an_observation_that_does_not_fit_is_refused_by_name() -> None:
     policy = Policy(
         inspect_env(lambda: fakes.SpaceEnv(obs=space), "Arm-v0"), PolicyForm(hidden=(4,))
     )
-    with pytest.raises(ValueError, match="Arm-v0 has no member 'gear'"):
+    with pytest.raises(ValueError, match="Arm-v0 has no key 'gear'"):
         policy.predict({"arm": np.zeros(2)})
     with pytest.raises(ValueError, match=r"arm has shape \(3,\)"):
         policy.predict({"arm": np.zeros(3), "gear": 0})
-    with pytest.raises(ValueError, match="gear is 3, which is not one of its choices"):
+    with pytest.raises(ValueError, match="gear is 3, which is not a value of its discrete space"):
         policy.predict({"arm": np.zeros(2), "gear": 3})
 
 

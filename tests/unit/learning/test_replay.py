@@ -20,9 +20,9 @@ from spreeze.roles import learner
 from spreeze.roles.learner.intake import Intake
 from spreeze.roles.learner.publisher import PolicyPublisher
 from spreeze.roles.learner.update_runner import UpdateRunner
-from spreeze.rows import Rows, as_matrix, row_layout
+from spreeze.rows import PLACEMENTS, Rows, as_matrix, row_layout
 from spreeze.settings.config import config_with, default_config
-from spreeze.spec import PLACEMENTS, EnvSpec, Floats
+from spreeze.spec import EnvSpec, Floats
 from spreeze.wires.arena import Arena
 from spreeze.wires.experience import Experience, experience_blocks
 

@@ -20,12 +20,12 @@ from spreeze.learning.update import Part, init_state
 from spreeze.learning.updater import Updater
 from spreeze.machine.facts import cache_folder, cpu_name
 from spreeze.networks import Arithmetic, plain_arithmetic
-from spreeze.rows import row_layout
-from spreeze.spec import EnvSpec, Placement
+from spreeze.rows import Placement, row_layout
+from spreeze.spec import EnvSpec
 
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
 COMPILED_PACKAGES = ("learning", "algos", "networks", "policy")
-"""Whatever an update computes is in these packages and in `spec`."""
+"""Whatever an update computes is in these packages, in `spec` and in `rows`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def _source(more: Path | None) -> str:
     ours = [
         path for package in COMPILED_PACKAGES for path in sorted((root / package).rglob("*.py"))
     ]
-    files = [root / "spec.py", *ours, *([more] if more else [])]
+    files = [root / "spec.py", root / "rows.py", *ours, *([more] if more else [])]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 

@@ -26,8 +26,8 @@ from spreeze.roles.learner.intake import Intake
 from spreeze.roles.learner.publisher import PolicyPublisher
 from spreeze.roles.learner.update_runner import Learning, UpdateRunner, free_memory
 from spreeze.roles.pacing import SampleBudget
+from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import resolved
-from spreeze.spec import PLACEMENTS
 from spreeze.store.checkpoint import save_training
 from spreeze.store.rundir import updates_before
 

@@ -20,8 +20,8 @@ from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 from spreeze.learning.updater import Updater, out_of_memory
 from spreeze.roles.context import Context
 from spreeze.roles.learner.compile_key import compile_key
+from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import resolved
-from spreeze.spec import PLACEMENTS
 from spreeze.store.files import write_atomic
 
 Learning = Updater | TwoDeviceUpdater

@@ -1,0 +1,60 @@
+"""The architecture of a policy, and where each parameter lies in its flat vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from spreeze.spec import EnvSpec
+
+Head = Literal["tanh_gaussian", "tanh", "gaussian", "categorical", "values"]
+"""What the last layer's outputs mean:
+
+tanh_gaussian  mean and raw log-std of a tanh-squashed Gaussian (SAC)
+tanh           a squashed deterministic action; samplers add noise (TD3)
+gaussian       the mean of a Gaussian; its log-std is a parameter that does not depend on the state (PPO)
+categorical    logits of the actions (PPO)
+values         the value of the state, then one advantage per action (dueling DQN)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyForm:
+    """The architecture of a policy: everything except its parameters and its environment."""
+
+    hidden: tuple[int, ...]
+    """Widths of the hidden layers."""
+    head: Head = "tanh_gaussian"
+    normalised: bool = False
+    """Whether observations are normalised; their mean and scale then follow the weights in the vector."""
+    layer_norm: bool = False
+    """Whether hidden layers are normalised before the ReLU."""
+
+    def sizes(self, spec: EnvSpec) -> list[int]:
+        """The input size of each layer, then the output size of the last one."""
+        outputs = {
+            "tanh_gaussian": 2 * spec.action_size,
+            "tanh": spec.action_size,
+            "gaussian": spec.action_size,
+            "categorical": spec.num_actions or 0,
+            "values": 1 + (spec.num_actions or 0),
+        }[self.head]
+        return [spec.obs_size, *self.hidden, outputs]
+
+    def shapes(self, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every parameter, in the order of the flat vector."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for i, (fan_in, fan_out) in enumerate(pairwise(self.sizes(spec))):
+            shapes |= {f"w{i}": (fan_in, fan_out), f"b{i}": (fan_out,)}
+        if self.head == "gaussian":
+            shapes["log_std"] = (spec.action_size,)
+        if self.normalised:
+            shapes |= {"obs_mean": (spec.obs_size,), "obs_scale": (spec.obs_size,)}
+        return shapes
+
+    def size(self, spec: EnvSpec) -> int:
+        """Length of the flat vector."""
+        return sum(int(np.prod(shape)) for shape in self.shapes(spec).values())
