@@ -24,7 +24,7 @@ from spreeze.learning.compiled import job
 from spreeze.learning.compiled.job import Compilation
 from spreeze.learning.compiled.key import CompileKey, set_precision
 from spreeze.learning.compiled.verify import find_mismatch
-from spreeze.networks import plain_arithmetic
+from spreeze.networks import unfused_arithmetic
 from spreeze.policy import load_policy
 from spreeze.roles.learner import update_runner
 from spreeze.roles.learner.compile_key import compile_key
@@ -76,7 +76,7 @@ def key(
 def filled(made: CompileKey) -> Any:
     """The plain update, with some transitions to learn from."""
     set_precision(made.precision)
-    updater = made.updater(plain_arithmetic(made.precision))
+    updater = made.updater(unfused_arithmetic(made.precision))
     updater._replay.insert(cases.random_rows(updater.algorithm, 400))
     return updater
 
@@ -172,13 +172,13 @@ def test_without_a_form_of_our_own_kernels_the_plain_one_is_compiled(
 
     def compile_or_fail(_: CompileKey, arithmetic: str) -> None:
         tried.append(arithmetic)
-        if arithmetic == "fused":
+        if arithmetic == "fused_bf16":
             raise RuntimeError("out of shared memory")
 
     monkeypatch.setattr(compiling, "_compile", compile_or_fail)
-    monkeypatch.setattr(CompileKey, "arithmetic", "fused")
+    monkeypatch.setattr(CompileKey, "arithmetic", "fused_bf16")
     compiling.compile_step(key(precision="bf16"))
-    assert tried == ["fused", "half"]
+    assert tried == ["fused_bf16", "bf16"]
     assert "out of shared memory" in capsys.readouterr().err
 
 

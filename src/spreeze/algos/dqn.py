@@ -55,7 +55,7 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     import torch
     from torch.nn.functional import smooth_l1_loss
 
-    from spreeze.networks import Shapes, mlp_network, of_action
+    from spreeze.networks import Shapes, gather_action, mlp_network
 
     sizes = config.policy_form(spec).sizes(spec)
     network = mlp_network(sizes, arithmetic, layer_norm=config.layer_norm)
@@ -73,9 +73,9 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     ) -> tuple[Tensor, Metrics]:
         """The online network picks the next action, the target says what it is worth."""
         best = q_values(actor, batch.next_obs).argmax(-1, keepdim=True)
-        next_q = of_action(q_values(target, batch.next_obs), best)
+        next_q = gather_action(q_values(target, batch.next_obs), best)
         goal = (batch.reward + batch.discount * next_q).detach()
-        q = of_action(q_values(critic, batch.obs), batch.action)
+        q = gather_action(q_values(critic, batch.obs), batch.action)
         loss = (batch.weight * smooth_l1_loss(q, goal, reduction="none")).mean()
         return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
 

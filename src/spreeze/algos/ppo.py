@@ -74,7 +74,7 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     """PPO for one environment."""
     import torch
 
-    from spreeze.networks import Shapes, mlp_network, of_action
+    from spreeze.networks import Shapes, gather_action, mlp_network
 
     policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
     value = mlp_network(
@@ -102,7 +102,7 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         head = policy(network, batch.obs.flatten(0, 1)).view(*batch.obs.shape[:2], -1)
         if spec.discrete:
             logits = head.log_softmax(-1)
-            return of_action(logits, batch.action), -(logits.exp() * logits).sum(-1)
+            return gather_action(logits, batch.action), -(logits.exp() * logits).sum(-1)
         noise = (batch.action - head) / log_std.exp()
         constant = 0.5 * math.log(2 * math.pi)
         density = (-0.5 * noise.square() - log_std - constant).sum(-1)

@@ -23,7 +23,7 @@ from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.learning.replay import Replay, draw, gather
 from spreeze.learning.update import State, StepFunction, init_state
 from spreeze.learning.updater import Updater
-from spreeze.networks import plain_arithmetic
+from spreeze.networks import unfused_arithmetic
 from spreeze.rows import as_matrix, row_layout
 from spreeze.spec import EnvSpec
 
@@ -57,7 +57,7 @@ def measure(key: CompileKey, seconds: float) -> dict[str, Any]:
     torch.set_flush_denormal(True)
     set_precision(precision)
     spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
-    algorithm = entry.build(entry.config(**key.hyper), spec, plain_arithmetic(precision))
+    algorithm = entry.build(entry.config(**key.hyper), spec, unfused_arithmetic(precision))
     replay = filled_replay(algorithm, torch.device(device), key.capacity)
     state = init_state(algorithm, 0, replay.data.device)
     chunk = CHUNK if device != "cpu" else 1

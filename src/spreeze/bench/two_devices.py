@@ -18,7 +18,7 @@ from spreeze.learning.two_devices.channel import way_between
 from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 from spreeze.learning.update import State, init_state
 from spreeze.learning.updater import Updater
-from spreeze.networks import plain_arithmetic
+from spreeze.networks import unfused_arithmetic
 from spreeze.spec import EnvSpec
 
 LINKS = {"nvlink": (360e9, 5e-6), "pcie4": (25e9, 10e-6)}
@@ -42,7 +42,7 @@ def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]
         torch.cuda.set_device(first)
     spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
     hyper = entry.config(**key.hyper)
-    algorithm = entry.build(hyper, spec, plain_arithmetic(key.precision))
+    algorithm = entry.build(hyper, spec, unfused_arithmetic(key.precision))
     replay = filled_replay(algorithm, first, key.capacity)
     chunk = CHUNK if "cuda" in (first.type, torch.device(second).type) else 4
 

@@ -7,7 +7,7 @@ from spreeze.networks.heads import (
     CategoricalCritics,
     SoftActor,
     atoms,
-    of_action,
+    gather_action,
     project,
     tanh_gaussian,
 )
@@ -19,7 +19,7 @@ from spreeze.networks.layers import (
     mlp,
     mlp_network,
     mlp_shapes,
-    plain_arithmetic,
+    unfused_arithmetic,
 )
 
 __all__ = [
@@ -29,12 +29,12 @@ __all__ = [
     "Shapes",
     "SoftActor",
     "atoms",
+    "gather_action",
     "init_uniform",
     "mlp",
     "mlp_network",
     "mlp_shapes",
-    "of_action",
-    "plain_arithmetic",
     "project",
     "tanh_gaussian",
+    "unfused_arithmetic",
 ]

@@ -1,4 +1,4 @@
-"""What networks' outputs mean: actors and critics shared by several algorithms."""
+"""Actor and critic heads that several algorithms share."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from spreeze.spec import LOG_STD_RANGE
 
 
 def tanh_gaussian(head: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Squashed Gaussian: action in [-1, 1] and its log-probability, from [mean | raw log-std].
+    """Tanh-squashed Gaussian: actions in [-1, 1] and their log-probabilities, from [mean | raw log-std].
 
-    The raw log-std is bounded through tanh, not clamped: a clamp has no gradient outside.
+    The log-std is bounded by a tanh, not by a clamp, which has no gradient outside its bounds.
     """
     mean, raw = head.chunk(2, dim=-1)
     low, high = LOG_STD_RANGE
     log_std = low + 0.5 * (high - low) * (torch.tanh(raw) + 1)
     u = mean + log_std.exp() * noise
-    # log N(u) - log|d tanh/du|, the latter as 2 (log 2 - u - softplus(-2u)): no overflow for large u.
+    # log N(u) - log|d tanh/du|. The latter is 2 (log 2 - u - softplus(-2u)), which cannot overflow.
     gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
     squash = 2 * (math.log(2) - u - F.softplus(-2 * u))
     return torch.tanh(u), (gaussian - squash).sum(-1)
 
 
 class SoftActor:
-    """A tanh-Gaussian policy and its temperature, as one vector: [policy | log alpha].
+    """A tanh-Gaussian policy and its temperature in one vector: [policy | log alpha].
 
-    The temperature is trained by the actor's loss and travels with the actor. Haarnoja et al. 2018,
-    arXiv 1812.05905.
+    The actor's loss trains the temperature too. Haarnoja et al. 2018, arXiv 1812.05905.
     """
 
     def __init__(self, sizes: Sequence[int], arithmetic: Arithmetic, init_alpha: float) -> None:
-        """A policy of these layers."""
+        """A policy with these layer sizes, and `init_alpha` as its first temperature."""
         self._policy = mlp_network(sizes, arithmetic)
         self._init_alpha = init_alpha
         self.policy_size = self._policy.shapes.size
@@ -49,7 +48,7 @@ class SoftActor:
         return torch.cat([self._policy.init(generator), log_alpha])
 
     def __call__(self, actor: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Actions [B, action], their log-probabilities [B], and the logarithm of the temperature [1]."""
+        """Actions [B, action], their log-probabilities [B], and the log of the temperature [1]."""
         policy, log_alpha = torch.split(actor, [self.policy_size, 1])
         action, log_prob = tanh_gaussian(self._policy(policy, obs), noise)
         return action, log_prob, log_alpha
@@ -58,7 +57,7 @@ class SoftActor:
     def loss(
         q: Tensor, log_prob: Tensor, log_alpha: Tensor, target_entropy: float
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Eq. 9 for the policy, Eq. 18 for the temperature; neither leaks into the other."""
+        """Eq. 9 for the policy plus Eq. 18 for the temperature; neither has a gradient in the other."""
         alpha = log_alpha.exp().detach()
         policy = (alpha * log_prob - q).mean()
         temperature = -(log_alpha * (log_prob.detach() + target_entropy)).mean()
@@ -69,31 +68,31 @@ class SoftActor:
         }
 
 
-def of_action(values: Tensor, action: Tensor) -> Tensor:
-    """Of the values of all actions [..., N] the one of each stored action [..., 1]: [...]."""
-    # Whatever the number says, as when the compiler tries out its kernels on random ones: an index
-    # that is none would end CUDA for the whole process.
+def gather_action(values: Tensor, action: Tensor) -> Tensor:
+    """The entry of each stored action [..., 1] in the values of all actions [..., N]: [...]."""
+    # Clamped: inductor autotunes on random data, and a bad index kills the CUDA context.
     index = action.long().clamp(0, values.shape[-1] - 1)
     return values.gather(-1, index).squeeze(-1)
 
 
 class CategoricalCritics:
-    """Twin critics that give probabilities to returns, on atoms evenly from -largest to largest."""
+    """Twin distributional critics: probabilities of atoms evenly spaced from -largest to largest (C51)."""
 
     def __init__(self, network: Network, num_atoms: int, largest: float) -> None:
-        """Over a network with outputs [2, B, atoms]."""
+        """`network` returns logits [2, B, atoms]."""
         self._network = network
         self._num_atoms, self._largest = num_atoms, largest
 
     def values(self, critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        """What both expect: [2, B]."""
+        """The mean return that each critic expects: [2, B]."""
         probs = self._network(critic, obs, action).softmax(-1)
         return (probs * atoms(self._num_atoms, self._largest, critic)).sum(-1)
 
     def loss(
         self, critic: Tensor, target: Tensor, batch: Batch, next_action: Tensor, bonus: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross entropy with the target of the critic that expects less, moved by reward and bonus [B]."""
+        """Cross entropy with the Bellman target of the critic that expects less; `bonus` [B] is added to the
+        next state's return."""
         z = atoms(self._num_atoms, self._largest, critic)
         probs = self._network(target, batch.next_obs, next_action).softmax(-1)  # [2, B, atoms]
         first, second = (probs * z).sum(-1)
@@ -105,28 +104,28 @@ class CategoricalCritics:
         return loss, {
             "critic_loss": loss.detach(),
             "q_mean": (goal * z).sum(-1).mean(),
-            "edge_mass": (goal[:, 0] + goal[:, -1]).mean(),  # much of it: returns beyond the atoms
+            "edge_mass": (goal[:, 0] + goal[:, -1]).mean(),  # large: returns exceed the atoms
         }
 
 
 def atoms(num: int, largest: float, like: Tensor) -> Tensor:
-    """The values that a categorical critic gives probabilities to: evenly from -largest to largest."""
+    """The support of a categorical critic: `num` returns evenly spaced from -largest to largest."""
     return torch.linspace(-largest, largest, num, device=like.device)
 
 
 def project(probs: Tensor, values: Tensor, support: Tensor) -> Tensor:
-    """Probabilities [B, N] of any values [B, N], shared out to the two nearest atoms of the support [M].
+    """Project a distribution, probabilities [B, N] of values [B, N], onto the atoms of a support [M].
 
-    The mean stays what it was, but for values beyond the ends. Bellemare et al. 2017, Eq. 7.
+    Each probability is split between the two nearest atoms, which keeps the mean unless values lie beyond
+    the ends. Bellemare et al. 2017, Eq. 7.
     """
     gap = support[1] - support[0]
     place = ((values - support[0]) / gap).clamp(0, len(support) - 1)
     below = place.floor()
     above_share = place - below
-    index = below.long().clamp(
-        0, len(support) - 1
-    )  # NaN is no index: on a GPU it would end the run
+    # Clamped for NaN: as an index it would kill the CUDA context.
+    index = below.long().clamp(0, len(support) - 1)
     out = torch.zeros(len(probs), len(support), dtype=probs.dtype, device=probs.device)
     out = out.scatter_add(1, index, probs * (1 - above_share))
-    # At the last atom nothing is left for the one above, which is not there.
+    # At the last atom the share above is 0, so clamping its index changes nothing.
     return out.scatter_add(1, (index + 1).clamp(max=len(support) - 1), probs * above_share)

@@ -1,16 +1,18 @@
-"""A network of two hidden layers in three GPU kernels, written in Triton.
+"""A network with two hidden layers in three GPU kernels, written in Triton.
 
-What a compiler makes of a network is one kernel per layer and direction, each of which writes its
-result to memory for the next one to read. Here a block of rows stays on the chip from the first layer
-to the last: a few of layer 1's units are computed at a time, and they are at once a part of layer 2's
-sums. The way back is the same. Only what the weights' gradients need is stored: the hidden units and
-the gradients of their sums. The weights' gradients are sums over the batch; each block adds up its
-share of the rows, and the shares are added afterwards, always in the same order.
+A compiler makes one kernel per layer and direction, and each writes its result to memory for the next one
+to read. Here a block of rows stays on the chip from the first layer to the last: the kernel computes a few
+units of layer 1 at a time and adds their contribution to layer 2 at once. The backward pass works the same
+way. It stores only what the weight gradients need: the hidden units and the gradients of the
+pre-activations. Weight gradients are sums over the batch: each block sums its share of the rows, and the
+shares are then added in a fixed order, so results repeat.
 
-Matrix products take bfloat16 and add up in float32. The last layer's numbers are not rounded to eight
-bits but taken as sums of two bfloat16: a value of some hundreds keeps its small differences.
+Matrix products take bfloat16 inputs and accumulate in float32. The last layer is not rounded to bfloat16:
+each of its numbers is split into the sum of two bfloat16 numbers, so that values of several hundred
+keep their small differences.
 
-Sizes are in capitals: they are compiled in. PAD is a SIZE rounded up to what a matrix unit takes.
+Parameters in capitals are compile-time constants. PAD is SIZE rounded up to what a matrix unit accepts.
+`flat` holds all parameters in float32, `rounded` the same in TYPE; `x0` and `x1` are the two inputs.
 """
 
 from __future__ import annotations
@@ -21,25 +23,25 @@ import triton.language as tl
 
 @triton.jit
 def _rows_of(x, rows, there, stride, k, SIZE: tl.constexpr, TYPE: tl.constexpr):
-    """Columns `k` of some rows of x, zero outside."""
+    """Columns `k` of the given rows of x; zero where there is no row or column."""
     at = x + rows[:, None] * stride + k[None, :]
     return tl.load(at, mask=there[:, None] & (k < SIZE)[None, :], other=0.0).to(TYPE)
 
 
 @triton.jit
 def _weights(w, k, cols, WIDTH: tl.constexpr, SIZE: tl.constexpr):
-    """Lines `k` (zero from SIZE on) of columns `cols` of a matrix of WIDTH columns."""
+    """Lines `k` and columns `cols` of a matrix with WIDTH columns; zero for lines from SIZE on."""
     return tl.load(w + k[:, None] * WIDTH + cols[None, :], mask=(k < SIZE)[:, None], other=0.0)
 
 
 @triton.jit
 def forward(
-    flat, half, x0, x1, out, h1, h2, num_rows, stride0, stride1,
+    flat, rounded, x0, x1, out, h1, h2, num_rows, stride0, stride1,
     SIZE0: tl.constexpr, PAD0: tl.constexpr, SIZE1: tl.constexpr, PAD1: tl.constexpr,
     H: tl.constexpr, OUT: tl.constexpr, OUT_PAD: tl.constexpr, NETS: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, SAVE: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """All layers for one block of rows of one network."""
+    """All layers, for one block of rows of one network."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = rows < num_rows
     net = tl.program_id(1)
@@ -61,14 +63,14 @@ def forward(
         cols = first + tl.arange(0, COLS)
         bias = tl.load(flat + b0 + net * H + cols)
         z = tl.zeros([ROWS, COLS], tl.float32) + bias[None, :]
-        w0 = half + net * SIZE * H
+        w0 = rounded + net * SIZE * H
         z = tl.dot(in0, _weights(w0, inputs0, cols, H, SIZE0), z)
         if SIZE1 > 0:
             z = tl.dot(in1, _weights(w0 + SIZE0 * H, inputs1, cols, H, SIZE1), z)
         few = tl.maximum(z, 0.0).to(TYPE)
         if SAVE:
             tl.store(h1 + lines * H + cols[None, :], few, mask=there[:, None])
-        sums = tl.dot(few, _weights(half + w1 + net * H * H, cols, units, H, H), sums)
+        sums = tl.dot(few, _weights(rounded + w1 + net * H * H, cols, units, H, H), sums)
     bias = tl.load(flat + b1 + net * H + units)
     hidden = tl.maximum(sums + bias[None, :], 0.0).to(TYPE)
     if SAVE:
@@ -88,12 +90,12 @@ def forward(
 
 @triton.jit
 def backward_rows(
-    flat, half, h1, h2, dout, dz1, dz2, dx1, num_rows,
+    flat, rounded, h1, h2, dout, dz1, dz2, dx1, num_rows,
     SIZE0: tl.constexpr, SIZE1: tl.constexpr, PAD1: tl.constexpr,
     H: tl.constexpr, OUT: tl.constexpr, OUT_PAD: tl.constexpr, NETS: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, FOR_WEIGHTS: tl.constexpr, FOR_X1: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of the outputs to those of the hidden sums and of the second input."""
+    """The gradients of the pre-activations and of the second input, from the gradient of the outputs."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     there = rows < num_rows
     net = tl.program_id(1)
@@ -122,13 +124,13 @@ def backward_rows(
         dx = tl.zeros([ROWS, PAD1], tl.float32)
     for first in range(0, H, COLS):
         cols = first + tl.arange(0, COLS)
-        layer = _weights(half + w1 + net * H * H, cols, units, H, H)
+        layer = _weights(rounded + w1 + net * H * H, cols, units, H, H)
         few = tl.load(h1 + lines * H + cols[None, :], mask=there[:, None], other=0.0)
         dfew = tl.where(few > 0, tl.dot(dz, tl.trans(layer)), 0.0).to(TYPE)
         if FOR_WEIGHTS:
             tl.store(dz1 + lines * H + cols[None, :], dfew, mask=there[:, None])
         if FOR_X1:
-            first_layer = _weights(half + (net * SIZE + SIZE0) * H, inputs, cols, H, SIZE1)
+            first_layer = _weights(rounded + (net * SIZE + SIZE0) * H, inputs, cols, H, SIZE1)
             dx = tl.dot(dfew, tl.trans(first_layer), dx)
     if FOR_X1:
         at = dx1 + lines * SIZE1 + inputs[None, :]
@@ -174,7 +176,7 @@ def backward_weights(
     H: tl.constexpr, OUT: tl.constexpr, OUT_PAD: tl.constexpr, NETS: tl.constexpr,
     TILE: tl.constexpr, SHARE: tl.constexpr, STEP: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """One tile of one parameter's gradient, over one share of the rows."""
+    """One tile of the gradient of one weight matrix or bias, summed over one share of the rows."""
     SIZE: tl.constexpr = SIZE0 + SIZE1
     ACROSS: tl.constexpr = H // TILE
     b0 = NETS * SIZE * H

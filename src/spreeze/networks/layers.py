@@ -1,9 +1,9 @@
 """Networks as pure functions of one flat parameter vector.
 
-All parameters of a network live in ONE float32 vector; a `Shape` table says which part is which
-matrix. So an optimiser step, a target update, a publication or a checkpoint is one operation on
-one tensor, and a network is a plain function that torch.func can differentiate and torch.compile
-can swallow whole. `policy.py` reads the same vectors with numpy.
+All parameters of a network are one float32 vector; a `Shapes` table says which part is which matrix.
+So an optimiser step, a target update, a publication or a checkpoint is one operation on one tensor, and
+torch.func can differentiate a network and torch.compile can compile it whole. `spreeze.policy` reads
+the same vectors with numpy.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Arithmetic = Literal["float32", "half", "fused"]
-"""How networks compute: as they are; hidden layers in bfloat16; the same in kernels made for it."""
+Arithmetic = Literal["float32", "bf16", "fused_bf16"]
+"""How networks compute: in float32; with hidden layers in bfloat16; the same in our fused GPU kernels."""
 FUSED_INPUTS, FUSED_WIDTHS, FUSED_OUTPUTS = 128, (64, 128, 256), 64
-"""What the kernels are made for: all of a row's inputs are on the chip at once."""
-MANY_ROWS, SHARES = 2048, 16
-"""Rows from which on a product takes them in shares, and how many those are."""
-MANY_OUTPUTS = 16
-"""With more it pays to give a product a multiple of eight of them."""
+"""Largest input, hidden widths and largest output of the fused kernels: all inputs of a row fit on the chip."""
+SPLIT_FROM_ROWS, NUM_SPLITS = 2048, 16
+"""On a GPU, float32 batched products of at least this many rows are split into this many parts."""
+UNPADDED_OUTPUTS = 16
+"""Layers with at most this many outputs are not padded: it would not pay."""
 
 
-def plain_arithmetic(precision: str) -> Arithmetic:
-    """How networks compute at a precision, without kernels of our own."""
-    return "half" if precision == "bf16" else "float32"
+def unfused_arithmetic(precision: str) -> Arithmetic:
+    """The arithmetic of `--learner.precision` in plain PyTorch, without our fused kernels."""
+    return "bf16" if precision == "bf16" else "float32"
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Shapes:
 
     @property
     def size(self) -> int:
-        """Numbers in the vector."""
+        """Length of the vector."""
         return sum(math.prod(shape) for _, shape in self.items)
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
-        """The named parameters, as views. One `split`, so that its gradient is one concatenation."""
+        """The parameters by name, as views. A single `split`, so that its gradient is one concatenation."""
         sizes = [math.prod(shape) for _, shape in self.items]
         parts = torch.split(flat, sizes)
         return {
             name: part.view(shape) for (name, shape), part in zip(self.items, parts, strict=True)
         }
 
-    def split_half(self, flat: Tensor) -> dict[str, Tensor]:
-        """The same with all but the last layer in bfloat16.
+    def split_bf16(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, with every layer except the last in bfloat16.
 
-        Eight bits are enough for hidden units, but not for a value of some hundreds, of which the
-        loss takes small differences.
+        Eight bits of precision are enough for hidden units. They are not enough for values of several
+        hundred, because the loss depends on small differences between them.
         """
         size = sum(math.prod(shape) for _, shape in self.items[-2:])
         hidden, last = torch.split(flat, [self.size - size, size])
@@ -65,7 +65,7 @@ class Shapes:
 
 
 def mlp_shapes(sizes: Sequence[int], ensemble: int | None = None) -> Shapes:
-    """Layers `w0 [in, out], b0 [out], w1, ...`; with `ensemble`, that many side by side."""
+    """Layers `w0 [in, out], b0 [out], w1, ...`; with `ensemble`, all have a leading ensemble dimension."""
     lead = () if ensemble is None else (ensemble,)
     items: list[tuple[str, tuple[int, ...]]] = []
     for i, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -75,7 +75,7 @@ def mlp_shapes(sizes: Sequence[int], ensemble: int | None = None) -> Shapes:
 
 
 def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
-    """Every weight and bias uniform in +-1/sqrt(fan in), as `torch.nn.Linear` starts."""
+    """Weights and biases uniform in +-1/sqrt(fan in), the default of `torch.nn.Linear`."""
     parts = []
     fan_in = 1
     for name, shape in shapes.items:
@@ -89,55 +89,55 @@ def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
 def mlp(
     shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor, layer_norm: bool = False
 ) -> Tensor:
-    """ReLU between layers, none after the last, on inputs side by side: [B, out] or [ensemble, B, out].
+    """A ReLU network on the concatenated inputs: [B, out] or [ensemble, B, out].
 
-    With `layer_norm` sums are normalised before the ReLU; a gain and a shift of its own it does not
-    need, the weights around it have both.
+    `layer_norm` normalises hidden layers before the ReLU, without learned gain and shift: the weights
+    before and after it can express both.
     """
-    if arithmetic == "fused" and not layer_norm and _fusable(shapes, inputs):
+    if arithmetic == "fused_bf16" and not layer_norm and _fusable(shapes, inputs):
         return _fused(shapes, flat, *inputs)
-    params = shapes.split(flat) if arithmetic == "float32" else shapes.split_half(flat)
+    params = shapes.split(flat) if arithmetic == "float32" else shapes.split_bf16(flat)
     num_layers = len(params) // 2
     x = inputs[0] if len(inputs) == 1 else torch.cat(inputs, -1)
     for i in range(num_layers):
         w, b = params[f"w{i}"], params[f"b{i}"]
-        x = x.to(w.dtype)  # each layer computes in the type of its parameters
+        x = x.to(w.dtype)  # each layer computes in the dtype of its parameters
         outputs = w.shape[-1]
         if x.is_cuda:
-            x, w, b = _in_eights(x, w, b)
+            x, w, b = pad_for_tensor_cores(x, w, b)
         if w.ndim == 2:
             x = torch.addmm(b, x, w)
         else:
             x = x.expand(w.shape[0], *x.shape) if x.ndim == 2 else x
-            # Not baddbmm: it copies the bias to full size first; a compiler fuses this addition.
-            x = _side_by_side(x, w) + b
+            # Not baddbmm: it first expands the bias to full size. The compiler fuses this addition.
+            x = _ensemble_matmul(x, w) + b
         x = x if x.shape[-1] == outputs else x[..., :outputs]
         if i < num_layers - 1:
             x = torch.relu(F.layer_norm(x, x.shape[-1:]) if layer_norm else x)
     return x
 
 
-def _in_eights(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A layer with zeros up to multiples of eight: tensor cores read lines of that several times as fast."""
+def pad_for_tensor_cores(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs, weights and bias, zero-padded to multiples of 8: tensor cores read such rows several times faster."""
     inputs, outputs = -x.shape[-1] % 8, -w.shape[-1] % 8
     if inputs and w.dtype == torch.bfloat16:
         x, w = F.pad(x, (0, inputs)), F.pad(w, (0, 0, 0, inputs))
-    if outputs and w.shape[-1] > MANY_OUTPUTS:
+    if outputs and w.shape[-1] > UNPADDED_OUTPUTS:
         w, b = F.pad(w, (0, outputs)), F.pad(b, (0, outputs))
     return x, w, b
 
 
-def _side_by_side(x: Tensor, w: Tensor) -> Tensor:
+def _ensemble_matmul(x: Tensor, w: Tensor) -> Tensor:
     """x [nets, B, in] @ w [nets, in, out].
 
-    The gradient of w sums over all rows. In float32 a GPU's library gives that to a few of its many
-    processors, unless the rows come in shares, each with a copy of w.
+    The gradient of w sums over all rows. In float32, cuBLAS gives that sum to a few of the GPU's many
+    processors unless the rows are split into parts, each with a copy of w.
     """
     nets, rows, size = x.shape
-    if not x.is_cuda or w.dtype != torch.float32 or rows < MANY_ROWS or rows % SHARES:
+    if not x.is_cuda or w.dtype != torch.float32 or rows < SPLIT_FROM_ROWS or rows % NUM_SPLITS:
         return torch.bmm(x, w)
-    copies = w.unsqueeze(1).expand(-1, SHARES, -1, -1).reshape(nets * SHARES, *w.shape[1:])
-    return torch.bmm(x.reshape(nets * SHARES, -1, size), copies).view(nets, rows, -1)
+    copies = w.unsqueeze(1).expand(-1, NUM_SPLITS, -1, -1).reshape(nets * NUM_SPLITS, *w.shape[1:])
+    return torch.bmm(x.reshape(nets * NUM_SPLITS, -1, size), copies).view(nets, rows, -1)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Network:
     """(flat, *inputs [B, size]) -> [B, out], or [ensemble, B, out]."""
 
     def __call__(self, flat: Tensor, *inputs: Tensor) -> Tensor:
-        """The outputs."""
+        """The network's outputs."""
         return self.forward(flat, *inputs)
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -164,7 +164,7 @@ def mlp_network(
     ensemble: int | None = None,
     layer_norm: bool = False,
 ) -> Network:
-    """A network of ReLU layers; with `ensemble`, that many side by side."""
+    """A ReLU network; with `ensemble`, that many of them computed together."""
     shapes = mlp_shapes(sizes, ensemble)
     return Network(
         shapes, lambda flat, *inputs: mlp(shapes, flat, arithmetic, *inputs, layer_norm=layer_norm)
@@ -172,7 +172,7 @@ def mlp_network(
 
 
 def _fusable(shapes: Shapes, inputs: Sequence[Tensor]) -> bool:
-    """Whether there are kernels for a network of these shapes."""
+    """Whether the fused kernels can run a network of these shapes."""
     if len(shapes.items) != 6 or any(x.shape[-1] > FUSED_INPUTS for x in inputs):
         return False
     widths = [shape[-1] for name, shape in shapes.items if name.startswith("w")]

@@ -207,14 +207,14 @@ def _learner_of(question: ProbeRequest, spec: EnvSpec, batch: int) -> tuple[Any,
 
     from spreeze.learning.replay import Replay
     from spreeze.learning.update import init_state
-    from spreeze.networks import plain_arithmetic
+    from spreeze.networks import unfused_arithmetic
 
     device = torch.device(question.device)
     if device.index is not None:
         torch.cuda.set_device(device)
     entry = find_algorithm(question.algo)
     config = entry.config(**question.hyper)
-    algorithm = entry.build(config, spec, plain_arithmetic(question.precision))
+    algorithm = entry.build(config, spec, unfused_arithmetic(question.precision))
     layout = row_layout(spec, config.row_format())
     replay = Replay(layout, ROWS, device, prioritised=config.priorities()[0] > 0)
     rows = np.zeros(ROWS, layout.dtype)

@@ -15,7 +15,6 @@ from spreeze.bench.reference import PLAIN
 from spreeze.learning.replay import Replay, draw, gather
 from spreeze.learning.update import init_state, update
 from spreeze.learning.updater import Updater
-from spreeze.networks.layers import MANY_OUTPUTS, _in_eights
 from spreeze.rows import as_matrix, row_layout
 
 SPEC = cases.BOX
@@ -175,27 +174,3 @@ def test_batch_sizes_take_turns_while_new_rows_arrive(name: str) -> None:
         for key, tensor in plain.state.items():
             torch.testing.assert_close(fast.state[key], tensor, rtol=1e-3, atol=1e-4)
         replay.insert(cases.random_rows(algorithm, 170, seed=turn + 1))  # the ring goes round
-
-
-@pytest.mark.parametrize(("inputs", "outputs"), [(23, 101), (24, 34), (256, 12), (17, 104)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_layer_filled_up_with_zeros_is_the_same_layer(
-    inputs: int, outputs: int, dtype: torch.dtype
-) -> None:
-    torch.manual_seed(0)
-    x, w, b = torch.randn(40, inputs), torch.randn(inputs, outputs), torch.randn(outputs)
-    x, w, b = (tensor.to(dtype).requires_grad_() for tensor in (x, w, b))
-    even_x, even_w, even_b = _in_eights(x, w, b)
-    even = torch.addmm(even_b, even_x, even_w)[:, :outputs]
-    assert outputs <= MANY_OUTPUTS or even_w.shape[1] % 8 == 0
-    assert dtype == torch.float32 or even_w.shape[0] % 8 == 0
-    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.1}
-    plain = torch.addmm(b, x, w)
-    torch.testing.assert_close(even, plain, **close)
-    goal = torch.randn(40, outputs, dtype=dtype)
-    for ours, right in zip(
-        torch.autograd.grad((even * goal).sum(), (x, w, b)),
-        torch.autograd.grad((plain * goal).sum(), (x, w, b)),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, right, **close)

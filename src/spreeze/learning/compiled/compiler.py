@@ -29,12 +29,12 @@ from spreeze.learning.compiled.verify import GROSS, find_mismatch
 from spreeze.learning.updater import Updater
 from spreeze.machine.facts import cache_folder
 from spreeze.machine.lifeline import die_with_parent
-from spreeze.networks import Arithmetic, plain_arithmetic
+from spreeze.networks import Arithmetic, unfused_arithmetic
 
 
 def compile_step(key: CompileKey) -> None:
     """Trace, compile whole, store; with kernels of our own if the device takes them."""
-    plain = plain_arithmetic(key.precision)
+    plain = unfused_arithmetic(key.precision)
     for arithmetic in dict.fromkeys((key.arithmetic, plain)):
         try:
             with warnings.catch_warnings():
@@ -87,7 +87,7 @@ def _compile_for_cpu(updater: Updater, draft: Path) -> None:
 def _compile_for_gpu(key: CompileKey, updater: Updater, draft: Path) -> None:
     import torch._inductor
 
-    reference = key.updater(plain_arithmetic(key.precision), hollow=True)
+    reference = key.updater(unfused_arithmetic(key.precision), hollow=True)
     with watch_kernels() as binaries, torch._inductor.config.patch(_inductor_options()):
         traced, inputs = _trace(updater)
         artifact = torch._inductor.standalone_compile(

@@ -19,7 +19,7 @@ from spreeze.learning.two_devices.halves import ActorUpdater, CriticUpdater
 from spreeze.learning.update import Part, init_state
 from spreeze.learning.updater import Updater
 from spreeze.machine.facts import cache_folder, cpu_name
-from spreeze.networks import Arithmetic, plain_arithmetic
+from spreeze.networks import Arithmetic, unfused_arithmetic
 from spreeze.rows import Placement, row_layout
 from spreeze.spec import EnvSpec
 
@@ -64,10 +64,10 @@ class CompileKey:
     @property
     def arithmetic(self) -> Arithmetic:
         """How the compiled networks compute, if all goes well."""
-        plain = plain_arithmetic(self.precision)
-        if plain != "half" or self.device == "cpu" or find_spec("triton") is None:
+        plain = unfused_arithmetic(self.precision)
+        if plain != "bf16" or self.device == "cpu" or find_spec("triton") is None:
             return plain
-        return "fused" if torch.cuda.get_device_capability(self.device) >= (8, 0) else plain
+        return "fused_bf16" if torch.cuda.get_device_capability(self.device) >= (8, 0) else plain
 
     def algorithm(self, arithmetic: Arithmetic) -> Algorithm:
         """The algorithm whose update it is."""

@@ -19,7 +19,7 @@ from spreeze.learning.two_devices.channel import way_between
 from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 from spreeze.learning.update import State, init_state
 from spreeze.learning.updater import Updater, out_of_memory
-from spreeze.networks import plain_arithmetic
+from spreeze.networks import unfused_arithmetic
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.learner.intake import Intake
@@ -117,7 +117,7 @@ def _build(ctx: Context) -> tuple[Replay, Learning]:
     if device.index is not None:
         torch.cuda.set_device(device)  # graphs are captured on the current device
     set_precision(resolved(learner.precision))
-    arithmetic = plain_arithmetic(resolved(learner.precision))
+    arithmetic = unfused_arithmetic(resolved(learner.precision))
     algorithm = find_algorithm(config.algo).build(hyper, ctx.spec, arithmetic)
     replay, state = _allocate(ctx, algorithm, device)
     if config.resume is not None:
