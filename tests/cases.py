@@ -1,4 +1,4 @@
-"""Every algorithm of the registry with each kind of actions that it takes, small and with random rows."""
+"""Every registered algorithm with each action space that it takes, as a small network on random rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def built(name: str, kind: str, **knobs: Any) -> Algorithm:
-    """The algorithm with networks of one small layer."""
+    """The algorithm with one small hidden layer per network."""
     config = ALGORITHMS[name].config(**{"hidden": (16,), "lr": 1e-3, **knobs})
     if hasattr(config, "tau"):
         config = dataclasses.replace(config, tau=0.01)
@@ -38,7 +38,7 @@ def layout_of(algorithm: Algorithm) -> Layout:
 
 
 def random_rows(algorithm: Algorithm, num: int, seed: int = 0) -> Rows:
-    """Rows in which every field has values that a sampler could have written."""
+    """Random rows that a sampler could have written."""
     rng, layout = np.random.default_rng(seed), layout_of(algorithm)
     rows = np.zeros(num, layout.dtype)
     as_matrix(rows)[:] = rng.normal(size=(num, layout.width))
@@ -62,7 +62,7 @@ def filled_replay(algorithm: Algorithm, num: int, device: torch.device = CPU) ->
 
 
 def random_batch(algorithm: Algorithm, num: int, seed: int = 0) -> Batch:
-    """As an update reads it."""
+    """A random batch, as an update receives it."""
     data = torch.from_numpy(as_matrix(random_rows(algorithm, num, seed)).copy())
     uniform = (torch.arange(num) + 0.5) / num
     columns, steps = layout_of(algorithm).columns(), algorithm.config.row_format().segment

@@ -1,4 +1,4 @@
-"""Fixtures for all tests; around each one a check that nothing is left behind."""
+"""Fixtures of all tests, and a check around each test that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-# Before anything imports torch: tests run side by side, and two threads each would wait for each other.
+# Set before anything imports torch. Tests run in parallel; with several threads each they would slow each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def _leftovers() -> tuple[set[int], set[str], set[str]]:
     children = {child.pid for child in psutil.Process().children(recursive=True)}
-    # Torch's compiler shows its progress with tqdm, where that is installed, and tqdm keeps a thread for ever.
+    # Torch's compiler uses tqdm if it is installed, and tqdm never ends its thread.
     threads = {thread.name for thread in threading.enumerate()} - {"tqdm_monitor"}
     return children, set(os.listdir("/dev/shm")), threads
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """No child process, no shared-memory entry, no thread outlives a test."""
+    """No child process, shared-memory entry or thread outlives a test."""
     before = _leftovers()
     yield
     deadline = time.monotonic() + 2
@@ -39,22 +39,22 @@ def nothing_left_behind() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compiled updates of tests neither come from the user's cache nor go there; what runs beside shares them."""
+    """Tests neither read nor fill the user's cache; parallel workers share one cache of their own."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    # What calls the kernels is compiled without care: it takes seconds less, and the numbers are the same.
+    # The code that calls the kernels is compiled without optimisation: seconds faster, same results.
     os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
 
 
 @pytest.fixture(autouse=True)
 def no_probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of tests do not measure the machine first, but for those that mark it."""
+    """Runs do not measure the machine first, except in tests with the mark `probe`."""
     if request.node.get_closest_marker("probe") is None:
-        monkeypatch.setattr("spreeze.run.plan._measured", lambda *_: None)
+        monkeypatch.setenv("SPREEZE_PROBE", "0")
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> str:
-    """A folder for the runs of one test."""
+    """The runs folder of one test."""
     return str(tmp_path / "runs")

@@ -1,4 +1,4 @@
-"""`spreeze train` as a user starts it, watched from outside through its run directory."""
+"""`spreeze train` in a process of its own, as a user starts it, observed through its run directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 
 @contextlib.contextmanager
 def training(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`spreeze train` running in `folder`, as a user starts it; never left behind."""
+    """`spreeze train` running in `folder`; killed at the end if it still runs."""
     command = [sys.executable, "-m", "spreeze", "train", *arguments, "--name", "r"]
     process = subprocess.Popen(
         command,
@@ -37,13 +37,13 @@ def training(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def records(run: Path, role: str) -> list[dict[str, Any]]:
-    """The lines of a role's metrics."""
+    """A role's metrics, one dict per line."""
     text = (run / "metrics" / f"{role}.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """The first true value of a condition; fails the test if there is none in time."""
+    """Wait for a condition and return its value; fail the test if it does not become true in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError, json.JSONDecodeError, KeyError):
@@ -54,17 +54,18 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON file of the run, such as `status` or `summary`."""
     return json.loads((folder / "runs" / "r" / f"{name}.json").read_text())  # type: ignore[no-any-return]
 
 
 def learning(folder: Path) -> dict[str, int]:
-    """Wait until updates happen; returns the pids of the roles."""
+    """Wait until the learner updates, then return the pids of the roles."""
     wait_for(lambda: read(folder, "status")["progress"]["updates"] > 50)
     return read(folder, "status")["pids"]  # type: ignore[no-any-return]
 
 
 def still_there(pids: dict[str, int]) -> list[str]:
-    """Which of these processes are left (a zombie whose parent is gone is not)."""
+    """The processes that still run. Zombies do not count."""
     left = []
     for pid in pids.values():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -75,7 +76,7 @@ def still_there(pids: dict[str, int]) -> list[str]:
 
 
 def gone_within(pids: dict[str, int], seconds: float) -> None:
-    """Wait until none of these processes is left; fails the test with those that are."""
+    """Wait until all these processes have ended; fail the test with those that still run."""
     with contextlib.suppress(AssertionError):
         wait_for(lambda: not still_there(pids), seconds)
     assert not (left := still_there(pids)), left

@@ -111,6 +111,15 @@ def test_switched_off_it_measures_nothing(runs: str, questions: list[ProbeReques
     assert run.summary["batch_size"] == 256
 
 
+def test_an_environment_variable_forbids_the_probe(
+    runs: str, questions: list[ProbeRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPREEZE_PROBE", "0")
+    run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k")
+    assert questions == []
+    assert run.summary["batch_size"] == 256
+
+
 def test_a_probe_that_fails_is_said_and_the_run_goes_on(
     runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Real tasks to real scores on any machine; `make learning`."""
+"""Real tasks, trained to real scores; run with `make learning`."""
 
 from __future__ import annotations
 

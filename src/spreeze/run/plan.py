@@ -24,7 +24,14 @@ from spreeze.settings.auto.devices import gpu_index
 from spreeze.settings.auto.memory import learning_bytes, second_bytes
 from spreeze.settings.checks import check_config
 from spreeze.settings.config import Config, resolved
-from spreeze.settings.probe import ProbeRequest, ProbeResult, load_cached, measure, save_cached
+from spreeze.settings.probe import (
+    ProbeRequest,
+    ProbeResult,
+    load_cached,
+    measure,
+    probe_allowed,
+    save_cached,
+)
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
@@ -95,7 +102,7 @@ def make_plan(
 
     def ask(question: ProbeRequest) -> ProbeResult | None:
         nonlocal measured
-        if processes is not None:
+        if processes is not None and probe_allowed():
             measured = _measured(question, config.retune, processes, say)
         return measured
 

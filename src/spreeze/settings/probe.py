@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ ROWS, CHUNK, SPLIT_CHUNKS = 50_000, 4, 8
 TURN_S, SLOWEST_S = 0.12, 0.25
 """How long each rate is measured, and an update that takes longer ends the search."""
 RATES = (1e-4, 0.005)
+
+
+def probe_allowed() -> bool:
+    """Whether runs may measure the machine first: SPREEZE_PROBE=0 forbids it, and rules of thumb decide."""
+    return os.environ.get("SPREEZE_PROBE") != "0"
 
 
 @dataclass(frozen=True, kw_only=True)
