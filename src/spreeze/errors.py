@@ -1,13 +1,13 @@
-"""What a user has to know of; without numpy, so that --help and a wrong flag answer at once."""
+"""The errors that users see. Imports nothing heavy, so that `--help` and a wrong flag answer at once."""
 
 from __future__ import annotations
 
 
 class UsageError(ValueError):
-    """Wrong input; nothing was started. `problems` has a line for each thing to mend."""
+    """Wrong input; nothing was started. `problems` has one message for each thing to correct."""
 
     def __init__(self, problems: list[str]) -> None:
-        """Keep all problems."""
+        """Store all problems, so that you can correct them in one go."""
         super().__init__(problems)
         self.problems = problems
 
@@ -16,4 +16,4 @@ class UsageError(ValueError):
 
 
 class RunFailed(RuntimeError):
-    """What was started ended by an error; the message holds its cause and where to read more."""
+    """A run that was started has failed. The message says why, and where to read more."""

@@ -1,21 +1,20 @@
-"""Text for people: numbers, durations."""
+"""Numbers and durations as text for people."""
 
 from __future__ import annotations
 
 
 def short(value: float | None) -> str:
-    """A number for a person: 950, 12.3k, 4.5M; a dash where there is none."""
+    """A number with a unit, such as 950, 12.3k or 4.5M; a dash for None."""
     if value is None:
         return "-"
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for limit, scale, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= limit:
-            scale = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
             return f"{value / scale:.1f}{unit}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def clock(seconds: float) -> str:
-    """Seconds as 42 s, 3:05 or 1:02:03."""
+    """A duration as 42 s, 3:05 or 1:02:03."""
     minutes, rest = divmod(int(seconds), 60)
     if minutes == 0:
         return f"{seconds:.0f} s"

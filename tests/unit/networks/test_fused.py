@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from interpreted import distances, gradients
+from spreeze.networks.layers import FUSED_WIDTHS
 
 NAMES = ("rows", "size0", "size1", "hidden", "out", "nets", "weights")
 FORMS = [
@@ -28,6 +29,10 @@ FORMS = [
 ]
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+def test_every_width_of_the_kernels_is_compared() -> None:
+    assert {form["hidden"] for form in FORMS} == set(FUSED_WIDTHS)
 
 
 @needs_triton
