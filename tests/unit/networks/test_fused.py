@@ -21,9 +21,9 @@ FORMS = [
     for numbers in (
         (40, 17, 6, 64, 1, 2, 1),  # twin critics
         (40, 17, 0, 64, 12, 1, 1),  # an actor
-        (100, 17, 6, 128, 1, 2, 1),  # rows that do not fill the last block
+        (100, 17, 6, 128, 1, 2, 1),  # the last block of rows is not full
         (70, 105, 40, 64, 3, 3, 1),  # many inputs
-        (33, 5, 6, 64, 1, 2, 0),  # the gradient of the action alone
+        (33, 5, 6, 64, 1, 2, 0),  # only the gradient of the action
         (16, 4, 2, 256, 4, 1, 1),
     )
 ]

@@ -1,4 +1,4 @@
-"""The numpy policy is the torch network: same vector, same actions."""
+"""The numpy policy computes what the torch network computes from the same vector."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ def test_greedy_actions_have_no_noise_and_the_shape_and_bounds_of_the_environmen
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("low", "high"), [(0.1, 0.7), (1e-8, 1.0), (0.05, 0.3), (-0.3, 0.3)])
-def test_the_boldest_actions_are_still_within_the_bounds(
-    low: float, high: float, dtype: Any
-) -> None:
+def test_extreme_actions_are_within_the_bounds(low: float, high: float, dtype: Any) -> None:
     space = gym.spaces.Box(low, high, (1,), dtype)
     low, high = float(space.low[0]), float(space.high[0])
     spec = EnvSpec(
@@ -76,7 +74,7 @@ def test_the_boldest_actions_are_still_within_the_bounds(
         assert scaled[0] == pytest.approx(high if action > 0 else low)
 
 
-def test_each_line_explores_as_strongly_as_it_is_told() -> None:
+def test_each_environment_explores_as_strongly_as_its_scale() -> None:
     def deviations(scales: list[float] | None) -> np.ndarray:
         policy = Policy(SPEC, PolicyForm(hidden=(4,)))
         obs = np.zeros((3, 3), np.float32)
@@ -85,35 +83,35 @@ def test_each_line_explores_as_strongly_as_it_is_told() -> None:
         policy.seed(1)
         if scales is not None:
             policy.set_exploration_scales(np.array(scales))
-        policy.vector[-1] = -1.0  # less than the widest, so that the tanh does not hide it
+        policy.vector[-1] = -1.0  # a smaller log-std, so that the tanh does not saturate
         return np.arctanh(policy.act(obs, explore=True).astype(np.float64))[:, 0]
 
     usual = deviations(None)
     np.testing.assert_allclose(deviations([0, 1, 2]), usual * [0, 1, 2], rtol=1e-4)
 
 
-def test_noise_is_kept_for_some_steps_by_each_line_on_its_own() -> None:
+def test_each_environment_holds_its_noise_for_some_steps() -> None:
     policy = Policy(SPEC, PolicyForm(hidden=(4,)))
     policy.seed(0)
     policy.set_noise_hold(4)
     obs = np.zeros((50, 3), np.float32)
     actions = np.array([policy.act(obs, explore=True).copy() for _ in range(640)])
     kept = (actions[1:] == actions[:-1]).all(2)
-    # A draw lasts k steps as often as 1 / k^2 says, and what would be longer is cut to 4.
+    # A draw is held for k steps with probability ~ 1 / k^2; longer ones are cut to 4.
     chances = np.array([1, 1 / 4, 1 / 9]) * 6 / np.pi**2
     mean = (chances * [1, 2, 3]).sum() + 4 * (1 - chances.sum())
     assert kept.mean() == pytest.approx(1 - 1 / mean, abs=0.02)
-    assert not kept.all(1).any(), "not all lines at once"
+    assert not kept.all(1).any(), "environments hold independently"
     longest = max(
         len(run) for line in kept.T for run in "".join("01"[int(k)] for k in line).split("0")
     )
-    assert longest == 3, "steps after the first one"
+    assert longest == 3, "repeats after the first step"
     policy.set_noise_hold(1)
     actions = np.array([policy.act(obs, explore=True).copy() for _ in range(64)])
     assert not (actions[1:] == actions[:-1]).all(2).any()
 
 
-def test_the_likelihood_of_an_action_is_not_changed_by_the_spread_of_others() -> None:
+def test_exploration_scales_do_not_change_log_probabilities() -> None:
     policies = [Policy(SPEC, PolicyForm(hidden=(4,), head="gaussian")) for _ in range(2)]
     policies[1].set_exploration_scales(np.full(2, 3.0))
     for policy in policies:
@@ -122,7 +120,7 @@ def test_the_likelihood_of_an_action_is_not_changed_by_the_spread_of_others() ->
     np.testing.assert_array_equal(policies[0].log_prob, policies[1].log_prob)
 
 
-def test_log_probability_is_that_of_the_squashed_gaussian() -> None:
+def test_log_probabilities_are_those_of_the_squashed_gaussian() -> None:
     head = torch.tensor([[0.3, -1.0, 0.2, 0.4]])
     noise = torch.tensor([[0.5, -2.0]])
     action, log_prob = tanh_gaussian(head, noise)
@@ -158,7 +156,7 @@ def saved(tmp_path: Path) -> tuple[Policy, Path]:
     return policy, tmp_path / "best"
 
 
-def test_a_stored_policy_acts_as_before(tmp_path: Path) -> None:
+def test_a_stored_policy_is_loaded_unchanged(tmp_path: Path) -> None:
     policy, folder = saved(tmp_path)
     again = load_policy(folder)
     np.testing.assert_array_equal(again.vector, policy.vector)

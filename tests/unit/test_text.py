@@ -1,0 +1,33 @@
+"""Numbers and durations as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from spreeze.text import clock, short
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (0.12345, "0.123"),
+        (-7.5, "-7.5"),
+        (950, "950"),
+        (9_999, "9,999"),
+        (12_345, "12.3k"),
+        (-4_500_000, "-4.5M"),
+        (2e9, "2.0G"),
+    ],
+)
+def test_large_numbers_get_a_unit(value: float | None, text: str) -> None:
+    assert short(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (42, "42 s"), (60, "1:00"), (185, "3:05"), (3723, "1:02:03")],
+)
+def test_durations_are_seconds_then_a_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
