@@ -13,6 +13,7 @@ import numpy as np
 from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
+from spreeze.roles.core_lending import CoreLending
 from spreeze.roles.pacing import allowed_steps
 from spreeze.settings.config import resolved
 
@@ -43,7 +44,7 @@ def run(ctx: Context) -> Iterator[None]:
     lane = ctx.experience.writer(ctx.job.index)
     random_steps = -(-config.sampler.random_steps // num_samplers)
     learner, all_steps = config.learner, ctx.control.samplers["env_steps"]
-    active = ctx.control.supervisor
+    active, lending = ctx.control.supervisor, CoreLending(ctx.control, ctx.now)
     fewest, _ = resolved(learner.ratio_bounds)
     first_share = allowed_steps(resolved(learner.warmup_rows), FIRST_UPDATES, fewest)
     returns: deque[tuple[float, int]] = deque(maxlen=100)
@@ -59,7 +60,7 @@ def run(ctx: Context) -> Iterator[None]:
                 ctx.wait(HOLD_S)
                 yield
                 continue
-            if _has_lent_its_core(ctx):
+            if lending.is_lent(ctx.job.index):
                 ctx.idle(REST_S)  # not a wait: the core is at work
                 yield
                 continue
@@ -94,15 +95,6 @@ def run(ctx: Context) -> Iterator[None]:
             yield
     finally:
         group.close()
-
-
-def _has_lent_its_core(ctx: Context) -> bool:
-    """Whether an evaluation has it for the moment: up to a time, as it may be stuck or killed before it gives it back."""
-    evaluator = ctx.control.evaluator
-    if ctx.now() >= evaluator["borrowed_until_s"]:
-        return False
-    left = ctx.control.supervisor["active_samplers"] - evaluator["borrowed_cores"]
-    return bool(ctx.job.index >= max(left, 1))
 
 
 def _log(ctx: Context) -> None:

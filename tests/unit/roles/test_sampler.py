@@ -13,7 +13,7 @@ import pytest
 import fakes
 from spreeze.envs.inspect import inspect_env
 from spreeze.machine.facts import Machine
-from spreeze.roles import evaluator
+from spreeze.roles import core_lending
 from spreeze.roles.context import Context, Job, join, start
 from spreeze.run.plan import make_plan
 from spreeze.settings.config import config_with, default_config
@@ -80,7 +80,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(evaluator, "cores_beside", lambda _: 2)
+    monkeypatch.setattr(core_lending, "cores_beside", lambda _: 2)
     made: list[Stage] = []
 
     def make(**knobs: Any) -> Stage:
@@ -108,7 +108,7 @@ def test_samplers_rest_while_an_evaluation_needs_their_cores(stage: Any) -> None
 
 
 def test_one_sampler_always_goes_on(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "cores_beside", lambda _: 1)
+    monkeypatch.setattr(core_lending, "cores_beside", lambda _: 1)
     made = stage()
     made.publish(1, 2)
     next(made.evaluates)
@@ -124,7 +124,7 @@ def test_with_fewer_samplers_at_work_one_goes_on_too(stage: Any) -> None:
 
 
 def test_only_those_who_play_need_cores(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "cores_beside", lambda _: 3)
+    monkeypatch.setattr(core_lending, "cores_beside", lambda _: 3)
     made = stage(**{"evaluator.processes": 16, "evaluator.episodes": 1})
     made.publish(1, 2)
     with monkeypatch.context() as patch:
@@ -139,7 +139,7 @@ def test_an_evaluation_that_is_stuck_gives_them_back(stage: Any) -> None:
     made.publish(1, 2)
     next(made.evaluates)
     assert made.who_steps() == [True, False, False]
-    made.seconds += evaluator.BORROW_S
+    made.seconds += core_lending.LOAN_S
     assert made.who_steps() == [True, True, True]
 
 

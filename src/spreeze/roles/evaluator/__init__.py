@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.envs.inspect import evaluation_env
-from spreeze.machine.affinity import cores_beside
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
+from spreeze.roles.core_lending import CoreLending, missing_cores
 from spreeze.roles.evaluator.average import Average
 from spreeze.roles.evaluator.episodes import EpisodePool, WorkerKilled
 from spreeze.settings.config import resolved
@@ -27,8 +27,6 @@ from spreeze.store.checkpoint import save_best
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
-BORROW_S = 10.0
-"""How long samplers leave their cores to an evaluation, at most: its episodes may never end, and it may be killed."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -40,7 +38,8 @@ def run(ctx: Context) -> Iterator[None]:
     pool = EpisodePool(target, ctx.spec, form, config.episodes, num)
     # As much work as was planned, if it has to be done by fewer.
     share = min(1.0, resolved(config.share) * planned / num)
-    ctx.counters["borrowed_cores"] = _cores_to_borrow(ctx, num)
+    lending = CoreLending(ctx.control, ctx.now)
+    lending.set_size(missing_cores(ctx.config, num))
     policy = Policy(ctx.spec, form)
     average = Average(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
@@ -61,16 +60,16 @@ def run(ctx: Context) -> Iterator[None]:
             stamp = average.stamp
             policy.vector[:] = average.vector
             began_s = ctx.now()
-            ctx.counters["borrowed_until_s"] = began_s + BORROW_S
+            lending.borrow()
             results = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
-            ctx.counters["borrowed_until_s"] = 0
+            lending.give_back()
             took_s = ctx.now() - began_s
             _report(ctx, policy, stamp, np.array(results), took_s)
             next_s = began_s + max(config.every_s, took_s / share)
     except WorkerKilled:  # a part of this process: it goes, too, and is started anew as a whole
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
-        ctx.counters["borrowed_until_s"] = 0
+        lending.give_back()
         pool.close()
 
 
@@ -82,15 +81,6 @@ def _num_processes(ctx: Context, planned: int) -> int:
         ctx.note("there are threads already, so one process plays all episodes")
         return 1
     return planned
-
-
-def _cores_to_borrow(ctx: Context, num_processes: int) -> int:
-    """How many samplers have to rest so that each process that plays has a core; one goes on."""
-    if ctx.config.cores != "separate" or ctx.config.serial:
-        return 0
-    samplers = resolved(ctx.config.sampler.processes)
-    missing = samplers + num_processes - cores_beside(ctx.config.learner_cores)
-    return min(max(missing, 0), samplers - 1)
 
 
 def _report(
