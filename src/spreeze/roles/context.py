@@ -1,17 +1,16 @@
-"""What every role is given, and the loop around it.
+"""What every role gets to work with, and the loop that runs it.
 
-A role is a generator: what comes before its first `yield` is set-up, each `yield` ends one unit of
-work, `finally` is teardown. So stopping, heartbeat and crash report exist once, here, and running
-all roles in one process is a loop over the same generators (`backends.serial`).
+A role is a generator: the code before its first `yield` is set-up, each `yield` ends one unit of
+work, and `finally` is teardown. So stopping, heartbeat and crash reports are written once, here, and
+serial mode is a loop over the same generators (`run.processes.serial`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from spreeze.spec import EnvSpec
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
-from spreeze.wires.control import Control
+from spreeze.wires.control import Control, Table
 from spreeze.wires.experience import Experience
 from spreeze.wires.weights import Weights
 
@@ -31,7 +30,7 @@ ROLES = ("sampler", "learner", "evaluator", "visualizer")
 
 @dataclass(frozen=True)
 class Job:
-    """One role to run: plain data, so that it can be sent to another process."""
+    """The description of one role process: plain data, so that it can be pickled and sent to it."""
 
     role: str
     index: int
@@ -40,26 +39,26 @@ class Job:
     env: EnvTarget
     run_path: Path
     started_s: float
-    """When the command began, on the monotonic clock: times of all processes count from there."""
+    """When the command started, on the monotonic clock; all processes count their times from there."""
 
     @property
     def name(self) -> str:
-        """As in file names and process titles."""
+        """The name in file names and process titles: `sampler-3`."""
         return f"{self.role}-{self.index}"
 
 
 @dataclass
 class Context:
-    """A job joined to the wires and the clock of the process it runs in."""
+    """Everything a running role uses: its job, the wires, a clock, its metrics file."""
 
     job: Job
     experience: Experience
     weights: Weights
     control: Control
     now: Callable[[], float]
-    """Seconds since the command began; steps of work in serial mode, so that a seed repeats."""
+    """Seconds since the command started. In serial mode env steps stand for time, so that a seed reproduces."""
     idle: Callable[[float], None]
-    """Do nothing for so many seconds."""
+    """Sleep for this many seconds; does nothing in serial mode."""
     recorder: Recorder
 
     @property
@@ -83,24 +82,24 @@ class Context:
         return RunDir(self.job.run_path)
 
     @property
-    def counters(self) -> Any:
-        """This role's own record on the control wire."""
+    def counters(self) -> Table:
+        """The record on the control wire that only this role writes."""
         table = {"sampler": "samplers"}.get(self.job.role, self.job.role)
-        record = getattr(self.control, table)
+        record: Table = getattr(self.control, table)
         return record[self.job.index : self.job.index + 1].reshape(()) if record.ndim else record
 
     def seed(self, num: int = 1) -> list[int]:
-        """Seeds of this role's own: independent of those of every other role and index."""
+        """Seeds for this role: independent of those of every other role and index."""
         key = (ROLES.index(self.job.role), self.job.index)
         sequence = np.random.SeedSequence(self.config.seed, spawn_key=key)
         return [int(word) for word in sequence.generate_state(num)]
 
     def note(self, what: str) -> None:
-        """A line in this role's log, with the seconds since the command."""
+        """Write a line with the time to this role's log."""
         print(f"{self.now():8.2f} s  {what}", flush=True)
 
     def wait(self, seconds: float) -> None:
-        """Idle on purpose, and count it as such."""
+        """Sleep because there is nothing to do, and count the time in `waited_s`."""
         before = self.now()
         self.idle(seconds)
         self.counters["waited_s"] += self.now() - before
@@ -109,7 +108,7 @@ class Context:
 def join(
     job: Job, arena: Arena, now: Callable[[], float], idle: Callable[[float], None]
 ) -> Context:
-    """The context of a job whose run has its wires in `arena`."""
+    """Attach a job to the run's shared memory: its context."""
     block = resolved(job.config.sampler.envs_per_process)
     return Context(
         job=job,
@@ -122,14 +121,15 @@ def join(
     )
 
 
-def start(context: Context) -> Iterator[None]:
-    """The generator of a role; its module is imported only where it runs."""
-    generator: Iterator[None] = import_module(f"spreeze.roles.{context.job.role}").run(context)
+def start(context: Context) -> Generator[None, None, None]:
+    """Create the role's generator. Its module is imported here: only the learner's imports torch."""
+    module = import_module(f"spreeze.roles.{context.job.role}")
+    generator: Generator[None, None, None] = module.run(context)
     return generator
 
 
 def drive(context: Context) -> None:
-    """Run one role until the run stops."""
+    """Run a role until the supervisor sets the stop flag; each unit of work is one heartbeat."""
     counters, control = context.counters, context.control
     role = start(context)
     try:
@@ -138,5 +138,5 @@ def drive(context: Context) -> None:
             if control.stopping:
                 break
     finally:
-        role.close()  # type: ignore[attr-defined]
+        role.close()
         context.recorder.close()

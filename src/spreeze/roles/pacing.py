@@ -1,29 +1,32 @@
-"""How far samplers may run ahead of the updates."""
+"""How far samplers may run ahead of the learner."""
 
 from __future__ import annotations
 
 NO_LIMIT = 2**62
 
 
-def allowed_steps(warmup_rows: int, updates: int, fewest: float) -> int:
-    """Env steps at which there are just `fewest` updates per step; the warm-up does not count."""
-    return int(warmup_rows + updates / fewest) if fewest > 0 else NO_LIMIT
+def allowed_steps(warmup_steps: int, updates: int, min_updates_per_step: float) -> int:
+    """Env steps that these updates allow at a minimum ratio; the warm-up comes on top."""
+    if min_updates_per_step <= 0:
+        return NO_LIMIT
+    return int(warmup_steps + updates / min_updates_per_step)
 
 
 class SampleBudget:
-    """How far samplers may go ahead of the updates. A ratio that is changed in mid-run holds from then on:
+    """The env steps that samplers may reach.
 
-    for all steps so far, it would stop them for as long as updates are short of it.
+    A ratio that changes during the run applies only to the steps after the change. Applied to all
+    steps so far, a higher one would stop the samplers until the updates have caught up.
     """
 
     def __init__(self, warmup_steps: int) -> None:
-        """The first ratio counts from the warm-up."""
-        self._fewest = 0.0
+        """The first ratio counts from the end of the warm-up."""
+        self._ratio = 0.0
         self._steps, self._updates = warmup_steps, 0
 
-    def allowed_steps(self, updates: int, fewest: float, steps: int) -> int:
-        """Env steps that samplers may have made after so many updates; `steps` they have made."""
-        if self._fewest > 0 and fewest not in (0.0, self._fewest):
+    def allowed_steps(self, updates: int, min_updates_per_step: float, steps: int) -> int:
+        """Env steps that samplers may reach after `updates`; they are at `steps` now."""
+        if self._ratio > 0 and min_updates_per_step not in (0.0, self._ratio):
             self._steps, self._updates = steps, updates
-        self._fewest = fewest or self._fewest
-        return allowed_steps(self._steps, updates - self._updates, fewest)
+        self._ratio = min_updates_per_step or self._ratio
+        return allowed_steps(self._steps, updates - self._updates, min_updates_per_step)

@@ -1,72 +1,96 @@
-"""The control wire: small numbers that every role may read, each written by exactly one process.
+"""The control wire: progress counters and settings in shared memory, readable by every process.
 
-| table      | written by     | words |
-|------------|----------------|-------|
-| supervisor | supervisor     | stop flag, and the live knobs: how many samplers act, batch size, least updates per env step |
-| learner    | learner        | progress, replay fill, policy lag, age of the other device's copies, what it really uses, how many env steps samplers may reach |
-| samplers   | sampler i      | progress and the means of its latest episodes |
-| evaluator  | evaluator      | progress, the latest and best evaluation, how many samplers rest while it plays, and until when at most |
-| visualizer | visualizer     | pictures drawn, videos written |
+There is one record per process, and only that process writes it:
 
-`beats` counts units of work done and is the heartbeat: it moves only when the role gets on, so a
-role that hangs inside its environment or a kernel is seen from outside. `waited_s` is the time the
-role has spent idle on purpose. A word is eight aligned bytes, so it is never read half-written.
+| table      | written by | what it holds                                                            |
+|------------|------------|--------------------------------------------------------------------------|
+| supervisor | supervisor | the stop flag and the settings that may change during a run              |
+| learner    | learner    | updates, the state of the replay and of the update, the samplers' limit  |
+| samplers   | sampler i  | env steps, episodes and the means of the latest ones                     |
+| evaluator  | evaluator  | the latest and the best evaluation, the cores it has borrowed            |
+| visualizer | visualizer | pictures drawn and videos written                                        |
+
+`beats` is the heartbeat: it counts units of work, so a role that hangs inside its environment or a
+kernel can be seen from outside. `waited_s` is the time a role has slept because it had nothing to do.
+
+A word is eight aligned bytes, so no reader sees half of one. Words become visible in the order in
+which they are stored (x86-64 only, see `arena`). One reader relies on that: the evaluator stores
+`return_mean`, `best_return` and `target_time_s` before it increments `evaluations`, so whoever sees
+the new count also sees the results that belong to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spreeze.wires.arena import Arena, Block
+
+Table: TypeAlias = NDArray[np.void]
+"""One record, or one per sampler: `table["updates"]`."""
+
+
+class CompileState(IntEnum):
+    """The learner's word `compiled`: which form of the update runs."""
+
+    PLAIN = 0
+    """Not compiled, or not yet."""
+    COMPILED = 1
+    NO_CPP_COMPILER = 2
+    REFUSED = 3
+    """Compilation failed, or its result differs from the plain update."""
+
 
 _WORK = [("beats", "<i8"), ("waited_s", "<f8")]
 
 SUPERVISOR = [
-    ("stop", "<i8"),
-    ("active_samplers", "<i8"),
-    ("batch_size", "<i8"),
-    ("min_updates_per_step", "<f8"),
+    ("stop", "<i8"),  # 1: every role finishes its unit of work and ends
+    ("active_samplers", "<i8"),  # samplers from this index on rest
+    ("batch_size", "<i8"),  # the one to use; the learner's word says which one it uses
+    ("min_updates_per_step", "<f8"),  # samplers wait if updates fall behind this ratio
 ]
 LEARNER = [
     *_WORK,
-    ("updates", "<i8"),
-    ("rows_learned", "<i8"),
-    ("allowed_steps", "<i8"),
-    ("rows_lost", "<i8"),
+    ("updates", "<i8"),  # those of a resumed run included
+    ("rows_learned", "<i8"),  # the sum of all batch sizes
+    ("allowed_steps", "<i8"),  # env steps that samplers may reach; 0 until the learner is up
+    ("rows_lost", "<i8"),  # overwritten in their lanes before the learner read them
     ("replay_rows", "<i8"),
     ("saves_failed", "<i8"),
-    ("compiled", "<i8"),
-    ("diverged", "<i8"),
-    ("batch_size", "<i8"),
-    ("replay_placement", "<i8"),
-    ("out_of_memory", "<i8"),
-    ("detour", "<i8"),
-    ("policy_lag", "<f8"),
-    ("exchange_age", "<f8"),
-    ("first_update_s", "<f8"),
+    ("compiled", "<i8"),  # a CompileState
+    ("diverged", "<i8"),  # 1: the networks hold NaN or infinity
+    ("batch_size", "<i8"),  # in use; 0 until the learner is up
+    ("replay_placement", "<i8"),  # index into spec.PLACEMENTS
+    ("out_of_memory", "<i8"),  # how often it had to do with less memory
+    ("detour", "<i8"),  # 1: copies between two GPUs go through host memory
+    ("policy_lag", "<f8"),  # versions between acting and the newest policy
+    ("exchange_age", "<f8"),  # updates by which the other device's copies lag
+    ("first_update_s", "<f8"),  # 0 until this run's first update
 ]
 SAMPLER = [
     *_WORK,
     ("env_steps", "<i8"),
     ("episodes", "<i8"),
-    ("rejected", "<i8"),
-    ("version", "<i8"),
+    ("rejected", "<i8"),  # env steps with NaN or infinity
+    ("version", "<i8"),  # of the weights it acts with
     ("return_mean", "<f8"),
     ("length_mean", "<f8"),
 ]
 EVALUATOR = [
     *_WORK,
-    ("borrowed_cores", "<i8"),
+    ("borrowed_cores", "<i8"),  # see roles.core_lending
     ("borrowed_until_s", "<f8"),
-    ("evaluations", "<i8"),
-    ("broken_episodes", "<i8"),
+    ("evaluations", "<i8"),  # stored last, after the results of the evaluation
+    ("broken_episodes", "<i8"),  # episodes with NaN or infinity
     ("saves_failed", "<i8"),
-    ("updates", "<i8"),
+    ("updates", "<i8"),  # of the policy that was evaluated last
     ("return_mean", "<f8"),
-    ("best_return", "<f8"),
-    ("target_time_s", "<f8"),
+    ("best_return", "<f8"),  # NaN until an evaluation counts
+    ("target_time_s", "<f8"),  # when an evaluation first reached the target; 0 until then
 ]
 VISUALIZER = [*_WORK, ("frames", "<i8"), ("videos", "<i8")]
 
@@ -78,7 +102,7 @@ def _padded(fields: Sequence[tuple[str, str]]) -> np.dtype[np.void]:
 
 
 def control_blocks(num_samplers: int) -> list[Block]:
-    """Memory for the words of one run."""
+    """Memory for the control wire of one run."""
     return [
         Block("control.supervisor", (), _padded(SUPERVISOR)),
         Block("control.learner", (), _padded(LEARNER)),
@@ -89,22 +113,40 @@ def control_blocks(num_samplers: int) -> list[Block]:
 
 
 class Control:
-    """The words of a run, as numpy records: `control.learner["updates"]`."""
+    """The records of a run as numpy arrays, `control.learner["updates"]`, and what is read from them."""
 
     def __init__(self, arena: Arena) -> None:
-        """Look at an arena made with `control_blocks`."""
-        self.supervisor = arena["control.supervisor"]
-        self.learner = arena["control.learner"]
-        self.samplers = arena["control.samplers"]
-        self.evaluator = arena["control.evaluator"]
-        self.visualizer = arena["control.visualizer"]
+        """View the records in an arena that was made with `control_blocks`."""
+        self.supervisor: Table = arena["control.supervisor"]
+        self.learner: Table = arena["control.learner"]
+        self.samplers: Table = arena["control.samplers"]
+        self.evaluator: Table = arena["control.evaluator"]
+        self.visualizer: Table = arena["control.visualizer"]
 
     @property
     def stopping(self) -> bool:
-        """Whether the run is to end."""
+        """Whether every role should end."""
         return bool(self.supervisor["stop"])
 
     @property
     def env_steps(self) -> int:
         """Env steps of all samplers together."""
         return int(self.samplers["env_steps"].sum())
+
+    @property
+    def first_update_s(self) -> float | None:
+        """When this run's first update began, on the roles' clock; None before."""
+        return float(self.learner["first_update_s"]) or None
+
+    @property
+    def compile_state(self) -> CompileState:
+        """Which form of the update the learner runs."""
+        return CompileState(int(self.learner["compiled"]))
+
+    @property
+    def target_time_s(self) -> float | None:
+        """When an evaluation reached the target, on the roles' clock; None before.
+
+        The evaluator alone decides that the target is reached, by storing this word.
+        """
+        return float(self.evaluator["target_time_s"]) or None
