@@ -38,7 +38,8 @@ def make_run(
     progress = {"time_s": num, "env_steps": 1000 * num, "updates": 100 * num, "best_return": -100.0}
     bottleneck = "learner (the samplers wait 42 % of their time)"
     status = {"state": state, "pids": {"supervisor": os.getpid()}, "warnings": []}
-    write(path / "status.json", status | {"progress": progress | {"bottleneck": bottleneck}})
+    limit = {"bottleneck": bottleneck, "bottleneck_kind": "learner", "waiting_percent": 42.0}
+    write(path / "status.json", status | {"progress": progress | limit})
     if state != "running":
         summary = {"state": state, "reason": "time", "wall_s": float(num), "best_return": -100.0}
         write(path / "summary.json", summary | {"env_steps": 1000 * num, "sample_hz": 1000.0})

@@ -232,9 +232,9 @@ def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(
 ) -> None:
     import fakes
     import spreeze
-    from spreeze.run import supervisor
+    from spreeze.run import restarts
 
-    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0, 0.05))
+    monkeypatch.setattr(restarts, "DELAYS_S", (0.0, 0.05))
     with pytest.raises(
         spreeze.RunFailed, match=r"sampler-0 was ended 3 times, now by signal 9.*sampler-0\.log"
     ):

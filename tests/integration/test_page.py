@@ -245,7 +245,11 @@ def test_hostile_names_and_values_are_shown_as_text(browser: Any, tmp_path: Path
     }
     write(run / "config.json", stored)
     append(run, "supervisor-0", {"time_s": 1.0, "event": attack, "tuner/change": attack})
-    status = {"state": attack, "progress": {"bottleneck": attack}, "warnings": [attack]}
+    status = {
+        "state": attack,
+        "progress": {"bottleneck": attack, "bottleneck_kind": attack},
+        "warnings": [attack],
+    }
     write(run / "status.json", status)
     (run / "summary.json").unlink()
     with dashboard(tmp_path) as address, tab(browser) as look:

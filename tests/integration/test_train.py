@@ -28,7 +28,7 @@ from spreeze.cli.commands.train import parse
 from spreeze.policy import load_policy
 from spreeze.run.launch import launch
 from spreeze.run.plan import _claim
-from spreeze.run.progress import Snapshot
+from spreeze.run.snapshot import Snapshot
 from spreeze.settings.config import Config, config_with, default_config
 from spreeze.store.rundir import RunDir
 from user_runs import records

@@ -20,7 +20,7 @@ from spreeze.roles.learner.compile_key import compile_key
 from spreeze.run.launch import launch
 from spreeze.run.plan import describe_env, make_plan
 from spreeze.run.processes.pool import Processes
-from spreeze.run.progress import Snapshot
+from spreeze.run.snapshot import Snapshot
 from spreeze.settings.config import Config, config_with, resolved
 from spreeze.store.rundir import RunDir
 

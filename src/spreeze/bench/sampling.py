@@ -174,7 +174,7 @@ class SamplerBench:
         clock.seconds += time.perf_counter() - began
         clock.steps += int(counters["env_steps"]) - steps
         self.pss_mb = self.pss_mb or _pss_mb()
-        role.close()  # type: ignore[attr-defined]
+        role.close()
 
     def turn(self, kind: str, seconds: float, clock: Clock) -> None:
         """One turn of a kind; the simulators alone begin anew until the time is up."""

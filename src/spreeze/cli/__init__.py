@@ -1,6 +1,6 @@
-"""The command line: finds the command and turns its end into an exit code.
+"""The command line: finds the command and turns its result into an exit code.
 
-Each command is a module under `commands`, imported when it runs: `--help` loads no torch.
+Each command is a module under `commands`, imported only when it runs: `--help` loads no torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     if name in ("-h", "--help", "help"):
         _print_help()
         sys.exit(OK)
-    # An environment of the user's own lies where he is; last, so that it cannot shadow a library.
+    # Your own environments are found in the working directory; last, so that no library is shadowed.
     sys.path.append(os.getcwd())
     try:
         from spreeze.errors import RunFailed, UsageError
@@ -50,15 +50,12 @@ def main() -> None:
         if name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, 1)
             hint = (
-                f"Did you mean spreeze {near[0]}?" if near else f"There are: {', '.join(COMMANDS)}."
+                f"Did you mean spreeze {near[0]}?"
+                if near
+                else f"The commands are: {', '.join(COMMANDS)}."
             )
             raise UsageError([f"there is no command {name!r}. {hint}"])
-        if name == "train" and not {"-h", "--help", "--serial"} & set(arguments):
-            from spreeze.run.processes.servers import start_early
-
-            start_early()
-        module = "bench.commands" if name == "bench" else f"cli.commands.{name}"
-        sys.exit(import_module(f"spreeze.{module}").main(arguments, started_s))
+        sys.exit(_run(name, arguments, started_s))
     except UsageError as error:
         for problem in error.problems:
             print(f"spreeze: {problem}", file=sys.stderr)
@@ -70,8 +67,30 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
+def _run(name: str, arguments: list[str], started_s: float) -> int:
+    """Import a command and run it; returns its exit code."""
+    if name == "train" and not {"-h", "--help", "--serial"} & set(arguments):
+        return _train(arguments, started_s)
+    module = "bench.commands" if name == "bench" else f"cli.commands.{name}"
+    code: int = import_module(f"spreeze.{module}").main(arguments, started_s)
+    return code
+
+
+def _train(arguments: list[str], started_s: float) -> int:
+    """Train with fork servers that import torch while this process still reads its flags."""
+    from spreeze.run.processes.servers import ForkServers
+
+    servers = ForkServers.start()
+    try:
+        from spreeze.cli.commands.train import main as train
+
+        return train(arguments, started_s, servers)
+    finally:  # wrong flags end here, too
+        servers.close()
+
+
 def _open_closed_streams() -> None:
-    """Standard streams that the caller closed: their numbers must not go to other files."""
+    """Reopen standard streams that the caller has closed, so that other files do not get their numbers."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), fd)
@@ -83,5 +102,5 @@ def _print_help() -> None:
     print("Spreeze: reinforcement learning at full speed on one desktop.\n")
     for name, what in COMMANDS.items():
         print(f"  spreeze {name:9} {what}")
-    print("\nEvery command explains itself:  spreeze train --help")
+    print("\nHelp for one command:  spreeze train --help")
     print("First run:  spreeze train Pendulum-v1 --target -200")

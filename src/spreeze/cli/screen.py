@@ -1,4 +1,4 @@
-"""The screen: one page on a terminal, one line every few seconds elsewhere. Drawn by the supervisor only."""
+"""The screen: a page on a terminal, or a line every few seconds. The supervisor draws it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from spreeze.run.plan import Plan
-from spreeze.run.progress import Snapshot
+from spreeze.run.snapshot import Snapshot
+from spreeze.run.wording import describe_bottleneck, describe_decision
 from spreeze.settings.config import Config, knob
 from spreeze.store.rundir import RunDir
 from spreeze.text import clock, short
@@ -27,7 +28,7 @@ LINE_EVERY_S = 5.0
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """A curve in one line of text; each character is the mean of its share of the values."""
+    """A curve in one line of text; each character is the mean of an equal share of the values."""
     values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
@@ -40,10 +41,10 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 class Screen:
-    """Shows a run on the console it is given."""
+    """Shows a run on a console."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """Draw on a terminal, write lines elsewhere."""
+        """A page that is redrawn if the console is a terminal, otherwise lines."""
         self.console = console or Console(stderr=True, highlight=False)
         self._live = (
             Live(
@@ -72,29 +73,29 @@ class Screen:
             self._live.stop()
 
     def announce(self, what: Plan | str) -> None:
-        """Say what goes on before the start, and what was chosen for this machine and task, and why."""
+        """Before the start: print a line of text, or the settings that were chosen, with reasons."""
         if isinstance(what, str):
             self.console.print(what, markup=False)
         else:
             print_choices(self.console, what)
 
     def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> None:
-        """Show one look at the run."""
+        """Show the run as it is now."""
         if self._live:
             self._live.update(page(snap, run, config, self.console.width), refresh=True)
         elif time.monotonic() - self._said_s >= LINE_EVERY_S:
-            if snap.page and not self._said_s:  # a log is no place for the token
+            if snap.page and not self._said_s:  # the token must not end up in a log file
                 address, _, _ = snap.page.partition("?")
                 where = run.short_path / "dashboard.token"
                 self.console.print(
                     f"live page: {address}?token=...  (the token is in {where})", soft_wrap=True
                 )
             self._said_s = time.monotonic()
-            self.console.print(line(snap), soft_wrap=True)
+            self.console.print(line(snap, config), soft_wrap=True)
 
 
 def print_choices(console: Console, plan: Plan) -> None:
-    """Every value that was chosen, with its reason: one line each, on a terminal as far as it is wide."""
+    """Each setting that was chosen, with its reason, one per line; a terminal cuts long lines."""
     rows = []
     for name, reason in plan.reasons.items():
         value = knob(plan.config, name)
@@ -109,15 +110,16 @@ def print_choices(console: Console, plan: Plan) -> None:
         console.print(text, soft_wrap=True)
 
 
-def line(snap: Snapshot) -> str:
+def line(snap: Snapshot, config: Config) -> str:
     """The run in one line."""
     warning = f"  ! {snap.warnings[-1]}" if snap.warnings else ""
-    tuner = f"  tuner: {snap.decision}" if snap.decision else ""
+    tuner = f"  tuner: {describe_decision(snap.decision)}" if snap.decision else ""
+    limit = describe_bottleneck(snap.bottleneck, config.device)
     return (
         f"{clock(snap.time_s):>7}  return {short(snap.eval_return)} (best {short(snap.best_return)})  "
         f"steps {short(snap.env_steps)} at {short(snap.sample_hz)}/s  "
         f"updates {short(snap.updates)} at {short(snap.update_hz)}/s  "
-        f"frames {short(snap.update_frame_hz)}/s  limit: {snap.bottleneck}{tuner}{warning}"
+        f"frames {short(snap.update_frame_hz)}/s  limit: {limit}{tuner}{warning}"
     )
 
 
@@ -129,13 +131,11 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
         *_goals(snap, config, inner),
         _rates(snap),
     ]
-    parts.append(
-        Text.assemble(("limit  ", "dim"), snap.bottleneck, overflow="ellipsis", no_wrap=True)
-    )
+    limit = describe_bottleneck(snap.bottleneck, config.device)
+    parts.append(Text.assemble(("limit  ", "dim"), limit, overflow="ellipsis", no_wrap=True))
     if snap.decision:
-        parts.append(
-            Text.assemble(("tuner  ", "dim"), snap.decision, overflow="ellipsis", no_wrap=True)
-        )
+        tuner = describe_decision(snap.decision)
+        parts.append(Text.assemble(("tuner  ", "dim"), tuner, overflow="ellipsis", no_wrap=True))
     if snap.page:
         parts.append(Text.assemble(("page   ", "dim"), snap.page, overflow="fold"))
     for warning in snap.warnings[-3:]:
@@ -169,7 +169,7 @@ def _curve(snap: Snapshot, config: Config, width: int) -> Text:
 
 
 def _goals(snap: Snapshot, config: Config, width: int) -> list[Table]:
-    """A bar for each way the run may end."""
+    """A progress bar for each limit that may end the run."""
     goals: list[tuple[str, float, str]] = []
     if config.time_s is not None:
         goals.append(

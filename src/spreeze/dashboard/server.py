@@ -105,7 +105,7 @@ def serve(page: Page, access: Access, listening: socket.socket) -> None:
     make_server(page, access).run([listening])
 
 
-def companion_main(payload: bytes, _report_fd: int, ending_fd: int, socket_fd: int) -> int:
+def observer_main(payload: bytes, _report_fd: int, ending_fd: int, socket_fd: int) -> int:
     """The page of a run, as a process beside it; ends when the supervisor closes its end of the pipe."""
     run_path, access, learner_cores = cloudpickle.loads(payload)
     setproctitle.setproctitle(f"spreeze dashboard {run_path.name}")

@@ -1,4 +1,4 @@
-"""The life of a run on one page: start the roles, watch them, restart what was killed, stop, report."""
+"""From a config to a finished run: check, start the processes, plan, supervise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from spreeze.envs.targets import EnvTarget
 from spreeze.errors import UsageError
 from spreeze.machine.facts import detect_machine, shared_memory_problem
 from spreeze.run.plan import Plan, create_run, describe_env, make_plan
-from spreeze.run.processes.pool import (
-    Processes,
-)
+from spreeze.run.processes.pool import Processes
+from spreeze.run.processes.servers import ForkServers
 from spreeze.run.signals import Interrupts
 from spreeze.run.supervisor import Run, Show, Supervisor
 from spreeze.settings.checks import check_config, check_folder
@@ -26,11 +25,13 @@ def launch(
     show: Show,
     started_s: float | None = None,
     announce: Callable[[Plan | str], None] = lambda _: None,
+    servers: ForkServers | None = None,
 ) -> Run:
-    """Train until the end; UsageError if nothing was started, RunFailed if the run has failed.
+    """Train until the end; UsageError if nothing was started, RunFailed if the run failed.
 
-    `announce` gets the plan before anything starts, and a line before what takes long; `show` gets
-    the run now and then.
+    `show` gets a snapshot a few times a second. `announce` gets the plan before the roles start, and
+    a line of text before a step that takes seconds. `servers` are the run's fork servers, if the
+    caller has already started them; they are closed at the end.
     """
     started_s = time.monotonic() if started_s is None else started_s
     problems = [*check_config(config), *check_folder(Path(config.runs))]
@@ -41,15 +42,14 @@ def launch(
     if config.simulation.engine == "envpool":
         env = EnvPoolTarget(env)
     interrupts = Interrupts(config.serial)
-    processes = None if config.serial else Processes(with_torch=True)
+    processes = None if config.serial else Processes(servers or ForkServers.start())
     try:
         spec = describe_env(env, config, processes, problems)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         announce(plan)
         with interrupts.installed():
-            supervisor = Supervisor(
-                plan, env, create_run(config, plan), started_s, show, interrupts
-            )
+            run_dir = create_run(config, plan)
+            supervisor = Supervisor(plan, env, run_dir, started_s, show, interrupts)
             return supervisor.run(processes)
     finally:
         if processes is not None:

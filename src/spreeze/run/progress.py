@@ -2,113 +2,83 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
-
-import psutil
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from spreeze.machine.gpu_meter import GpuMeter
 from spreeze.rows import PLACEMENTS
+from spreeze.run.bottleneck import Bottleneck, Limit, find_bottleneck
 from spreeze.run.controller import Decision
-from spreeze.settings.config import Config, resolved
+from spreeze.run.cpu_meter import CpuMeter
+from spreeze.run.outcome import Outcome, RunState
+from spreeze.run.snapshot import Snapshot
+from spreeze.run.warnings import (
+    Heartbeats,
+    batch_size,
+    memory_fallback_note,
+    missing_evaluation,
+    stuck_roles,
+    warnings_from,
+)
+from spreeze.run.wording import describe_bottleneck, describe_changes, describe_rates
+from spreeze.settings.config import Config
 from spreeze.store.metrics import Rate, Recorder, finite
-from spreeze.wires.control import Control
+from spreeze.wires.control import CompileState, Control
 
-COMPILED = {1: True, 2: False, 3: False}
-"""By the learner's word; it is 0 as long as nothing is known."""
-COMPILE_PROBLEMS = {
-    2: "no C++ compiler: updates run at about half speed (Debian: apt install g++)",
-    3: "the update could not be compiled and runs at about half speed; see logs/compiler.log",
-}
+MEASURE_EVERY_S = 1.0
+"""How often CPU and GPU use are measured and a line of metrics is written."""
 
 
-@dataclass
-class Snapshot:
-    """One look at a run."""
+class Counts(NamedTuple):
+    """Counters at one moment."""
 
-    time_s: float = 0.0
-    env_steps: int = 0
-    updates: int = 0
-    episodes: int = 0
-    rollout_return: float | None = None
-    eval_return: float | None = None
-    best_return: float | None = None
-    sample_hz: float = 0.0
-    update_hz: float = 0.0
-    update_frame_hz: float = 0.0
-    policy_lag: float = 0.0
-    replay_rows: int = 0
-    cpu_percent: dict[str, float] = field(default_factory=dict)
-    gpu_percent: float | None = None
-    stall_percent: dict[str, float] = field(default_factory=dict)
-    bottleneck: str = "starting"
-    decision: str | None = None
-    """What the controller did last."""
-    warnings: list[str] = field(default_factory=list)
-    evaluations: list[tuple[float, float]] = field(default_factory=list)
-    """(time, mean return) of every evaluation so far."""
-    page: str = ""
-    """Address of the live page; empty without one."""
+    time_s: float
+    env_steps: int
+    updates: int
+    rows_learned: int
 
 
 class Progress:
-    """Watches one run through its control words."""
+    """Follows one run through its control wire; `look` brings `snapshot` up to date."""
 
     def __init__(
         self, config: Config, control: Control, started_s: float, recorder: Recorder
     ) -> None:
-        """Begin to count."""
+        """`started_s`: when the command started, on the monotonic clock."""
         self.config = config
         self.snapshot = Snapshot()
         self.pids: dict[str, int] = {}
         self.restarts = 0
         self.notes: list[str] = []
+        """What the supervisor reported; first among the warnings."""
+        self.target_reached_s: float | None = None
         self._control = control
         self._started_s = started_s
         self._recorder = recorder
-        self._sample_rate, self._update_rate = Rate(), Rate()
+        self._sample_rate, self._update_rate, self._frame_rate = Rate(), Rate(), Rate()
         self._stalls = {name: Rate() for name in ("samplers", "learner", "evaluator", "visualizer")}
-        self._waited_s = 0.0
-        self._all_sampling_s: float | None = None  # when every sampler had made a step
+        self._samplers_waited_s = 0.0
         self._sampler_waits = control.samplers["waited_s"].copy()
-        self._frame_rate = Rate()
+        self._all_sampling_s: float | None = None  # when every sampler had made a step
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=100_000)
-        """Time and env steps, each second."""
-        self._beats: dict[str, tuple[int, float]] = {}
-        self._processes: dict[int, psutil.Process] = {}
-        self._gpu = GpuMeter(config.devices)
+        """Time and env steps, once a second."""
+        self._heartbeats, self._cpu, self._gpu = Heartbeats(), CpuMeter(), GpuMeter(config.devices)
         self._lags: list[float] = []
         self._ages: list[float] = []
-        self._looked_at_use_s = 0.0
-        self._first: tuple[float, int, int, int] | None = None
-        """Time, env steps, updates and rows learned from when updates began: rates are over what came after."""
-        self._reached_s: float | None = None
+        self._measured_s = 0.0
+        self._first: Counts | None = None
+        """At the first update: the summary's rates are over what came after."""
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the command began."""
+        """Seconds since the command started."""
         return time.monotonic() - self._started_s
 
-    @property
-    def batch_size(self) -> int:
-        """Transitions per update, as the learner really has them."""
-        return int(self._control.learner["batch_size"]) or resolved(self.config.learner.batch_size)
-
-    @property
-    def memory_fallback_note(self) -> str | None:
-        """What the learner does otherwise than planned, for want of GPU memory."""
-        learner = self._control.learner
-        if not learner["out_of_memory"]:
-            return None
-        place = PLACEMENTS[int(learner["replay_placement"])]
-        return f"out of GPU memory: went on with replay.placement {place} and batches of {self.batch_size}"
-
     def note(self, text: str) -> None:
-        """Something happened that the user should know, now and when he looks back."""
+        """Tell the user about an event: among the warnings, and as a line in the metrics."""
         self.notes.append(text)
         snap = self.snapshot
         self._recorder.record(
@@ -116,73 +86,34 @@ class Progress:
         )
 
     def look(self) -> Snapshot:
-        """Read the words anew."""
-        control, snap = self._control, self.snapshot
-        now = time.monotonic()
-        samplers, learner, evaluator = control.samplers, control.learner, control.evaluator
+        """Read the control wire and bring the snapshot up to date."""
+        control, snap, now = self._control, self.snapshot, time.monotonic()
         snap.time_s = self.elapsed_s
-        snap.env_steps, snap.updates = control.env_steps, int(learner["updates"])
-        snap.episodes = int(samplers["episodes"].sum())
-        playing = samplers[samplers["episodes"] > 0]
-        snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
-        snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
-        if learner["first_update_s"] > 0:  # before that they are those of a run that is resumed
-            snap.update_hz = self._update_rate.update(snap.updates, now)
-        snap.update_frame_hz = snap.update_hz * self.batch_size
-        snap.policy_lag, snap.replay_rows = (
-            float(learner["policy_lag"]),
-            int(learner["replay_rows"]),
-        )
-        if evaluator["evaluations"] > len(snap.evaluations):
-            snap.eval_return = float(evaluator["return_mean"])
-            snap.best_return = finite(float(evaluator["best_return"]))
-            missed = int(evaluator["evaluations"]) - len(snap.evaluations)
-            snap.evaluations += [(snap.time_s, snap.eval_return)] * missed
-        # Samplers that are switched off wait for nobody.
-        idle = samplers["waited_s"] - self._sampler_waits
-        self._sampler_waits = samplers["waited_s"].copy()
-        self._waited_s += float(idle[: max(1, int(control.supervisor["active_samplers"]))].mean())
-        waited = {
-            "samplers": self._waited_s,
-            "learner": float(learner["waited_s"]),
-            "evaluator": float(evaluator["waited_s"]),
-            "visualizer": float(control.visualizer["waited_s"]),
-        }
-        snap.stall_percent = {
-            role: min(100.0, 100 * rate.update(waited[role], now))
-            for role, rate in self._stalls.items()
-        }
-        if self._all_sampling_s is None and (samplers["env_steps"] > 0).all():
+        self._look_at_counts(now)
+        self._look_at_evaluations()
+        self._look_at_waiting(now)
+        if self._all_sampling_s is None and (control.samplers["env_steps"] > 0).all():
             self._all_sampling_s = snap.time_s
-        if self._first is None and learner["first_update_s"] > 0:
-            counts = (snap.env_steps, snap.updates, int(learner["rows_learned"]))
-            self._first = (snap.time_s, *counts)
-        if self._reached_s is None and evaluator["target_time_s"] > 0:
-            serial = self.config.serial  # where roles count time in env steps
-            self._reached_s = snap.time_s if serial else float(evaluator["target_time_s"])
-        if now - self._looked_at_use_s >= 1.0:
-            self._looked_at_use_s = now
-            self._arrivals.append((snap.time_s, snap.env_steps))
-            self._measure_use()
-            if learner["first_update_s"] > 0:
-                self._lags.append(snap.policy_lag)
-                self._ages.append(float(learner["exchange_age"]))
-            self._record()
+        if self._first is None and control.first_update_s is not None:
+            self._first = self._counts()
+        if now - self._measured_s >= MEASURE_EVERY_S:
+            self._measured_s = now
+            self._measure()
         snap.bottleneck = self._bottleneck()
         snap.warnings = self._warnings(now)
         return snap
 
-    def decided(self, decision: Decision) -> None:
-        """Write down what the controller has tried, and what it gave."""
+    def record_decision(self, decision: Decision) -> None:
+        """Write the controller's decision to the metrics and show it."""
         snap, knobs = self.snapshot, self._control.supervisor
-        snap.decision = str(decision)
+        snap.decision = decision
         self._recorder.record(
             time_s=snap.time_s,
             env_steps=snap.env_steps,
             updates=snap.updates,
             **{
-                "tuner/seen": decision.seen,
-                "tuner/change": decision.change,
+                "tuner/seen": describe_rates(decision.before),
+                "tuner/change": describe_changes(decision.changes),
                 "tuner/gain": decision.gain,
                 "tuner/kept": int(decision.kept),
                 "tuner/active_samplers": int(knobs["active_samplers"]),
@@ -191,36 +122,35 @@ class Progress:
             },
         )
 
-    def summary(self, state: str, reason: str) -> dict[str, Any]:
+    def summary(self, outcome: Outcome) -> dict[str, Any]:
         """The contents of summary.json."""
         snap, config, control = self.look(), self.config, self._control
-        learned = int(control.learner["rows_learned"])
-        began_s, *first = self._first or (snap.time_s, snap.env_steps, snap.updates, learned)
-        learning_s = max(snap.time_s - began_s, 1.0)
-        counts = (snap.env_steps, snap.updates, learned)
-        rates = [
-            round((now - then) / learning_s, 1) for now, then in zip(counts, first, strict=True)
-        ]
+        now = self._counts()
+        first = self._first or now
+        seconds = max(now.time_s - first.time_s, 1.0)
+        compiled = control.compile_state
         values = {
             "env": config.env,
             "algo": config.algo,
             "seed": config.seed,
-            "state": state,
-            "reason": reason,
+            "state": outcome.state.value,
+            "reason": outcome.reason.value,
             "wall_s": round(snap.time_s, 3),
-            "time_to_target_s": self._reached_s and round(self._reached_s, 3),
+            "time_to_target_s": self.target_reached_s and round(self.target_reached_s, 3),
             "all_sampling_s": self._all_sampling_s and round(self._all_sampling_s, 3),
-            "first_update_s": round(float(control.learner["first_update_s"]), 3) or None,
+            "first_update_s": round(control.first_update_s or 0.0, 3) or None,
             "env_steps": snap.env_steps,
             "updates": snap.updates,
-            "batch_size": self.batch_size,
+            "batch_size": batch_size(control, config),
             "sampler_processes": config.sampler.processes,
             "envs_per_process": config.sampler.envs_per_process,
-            **dict(zip(("sample_hz", "update_hz", "update_frame_hz"), rates, strict=True)),
+            "sample_hz": round((now.env_steps - first.env_steps) / seconds, 1),
+            "update_hz": round((now.updates - first.updates) / seconds, 1),
+            "update_frame_hz": round((now.rows_learned - first.rows_learned) / seconds, 1),
             "best_return": snap.best_return,
             "final_return": snap.eval_return,
-            "policy_lag_mean": round(sum(self._lags) / len(self._lags), 2) if self._lags else None,
-            "exchange_age_mean": round(sum(self._ages) / len(self._ages), 2)
+            "policy_lag_mean": round(fmean(self._lags), 2) if self._lags else None,
+            "exchange_age_mean": round(fmean(self._ages), 2)
             if len(config.devices) > 1 and self._ages
             else None,
             "updates_per_step": round(snap.updates / max(snap.env_steps, 1), 6),
@@ -228,59 +158,101 @@ class Progress:
             "steps_rejected": int(control.samplers["rejected"].sum()),
             "restarts": self.restarts,
             "device": config.device,
-            "compiled": COMPILED.get(int(control.learner["compiled"])),
+            "compiled": None
+            if compiled == CompileState.PLAIN
+            else compiled == CompileState.COMPILED,
             "replay_placement": PLACEMENTS[int(control.learner["replay_placement"])]
             if self._first
             else config.replay.placement,
-            "out_of_memory": self.memory_fallback_note,
+            "out_of_memory": memory_fallback_note(control, config),
         }
         return {name: finite(value) for name, value in values.items()}
 
-    def status(self, state: str) -> dict[str, Any]:
+    def status(self, state: RunState) -> dict[str, Any]:
         """The contents of status.json."""
         snap = self.snapshot
         progress = {
-            name: finite(getattr(snap, name))
-            for name in (
-                "time_s",
-                "env_steps",
-                "updates",
-                "sample_hz",
-                "update_hz",
-                "eval_return",
-                "best_return",
-            )
+            "time_s": snap.time_s,
+            "env_steps": snap.env_steps,
+            "updates": snap.updates,
+            "sample_hz": snap.sample_hz,
+            "update_hz": snap.update_hz,
+            "eval_return": snap.eval_return,
+            "best_return": snap.best_return,
+            "bottleneck": describe_bottleneck(snap.bottleneck, self.config.device),
+            "bottleneck_kind": snap.bottleneck.kind.value,
+            "waiting_percent": snap.bottleneck.waiting_percent,
         }
         return {
-            "state": state,
+            "state": state.value,
             "pids": self.pids,
-            "progress": progress | {"bottleneck": snap.bottleneck},
+            "progress": {name: finite(value) for name, value in progress.items()},
             "warnings": snap.warnings,
         }
 
-    def _measure_use(self) -> None:
-        """CPU per role, GPU of the learner."""
-        use: dict[str, float] = {}
-        for name, pid in self.pids.items():
-            with contextlib.suppress(psutil.Error):
-                role, processes = name.split("-")[0], [psutil.Process(pid)]
-                if role == "evaluator":
-                    processes += processes[0].children()  # its helpers
-                for process in processes:
-                    known = self._processes.setdefault(process.pid, process)
-                    use[role] = use.get(role, 0.0) + known.cpu_percent()
-        self.snapshot.cpu_percent = use
-        self.snapshot.gpu_percent = self._gpu.percent()
+    def _look_at_counts(self, now: float) -> None:
+        control, snap = self._control, self.snapshot
+        samplers, learner = control.samplers, control.learner
+        snap.env_steps, snap.updates = control.env_steps, int(learner["updates"])
+        snap.episodes = int(samplers["episodes"].sum())
+        playing = samplers[samplers["episodes"] > 0]
+        snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
+        snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
+        if control.first_update_s is not None:  # until then the updates are a resumed run's
+            snap.update_hz = self._update_rate.update(snap.updates, now)
+        snap.update_frame_hz = snap.update_hz * batch_size(control, self.config)
+        snap.policy_lag = float(learner["policy_lag"])
+        snap.replay_rows = int(learner["replay_rows"])
 
-    def _record(self) -> None:
-        snap = self.snapshot
+    def _look_at_evaluations(self) -> None:
+        """The latest evaluation; it stands for those that ended since the last look, too."""
+        control, snap = self._control, self.snapshot
+        missed = int(control.evaluator["evaluations"]) - len(snap.evaluations)
+        if missed > 0:
+            snap.eval_return = float(control.evaluator["return_mean"])
+            snap.best_return = finite(float(control.evaluator["best_return"]))
+            snap.evaluations += [(snap.time_s, snap.eval_return)] * missed
+        if self.target_reached_s is None and control.target_time_s is not None:
+            # In serial mode the evaluator's clock counts env steps.
+            self.target_reached_s = snap.time_s if self.config.serial else control.target_time_s
+
+    def _look_at_waiting(self, now: float) -> None:
+        control = self._control
+        waits = control.samplers["waited_s"].copy()
+        # Samplers that are switched off do not wait for the learner.
+        active = max(1, int(control.supervisor["active_samplers"]))
+        self._samplers_waited_s += float((waits - self._sampler_waits)[:active].mean())
+        self._sampler_waits = waits
+        waited_s = {
+            "samplers": self._samplers_waited_s,
+            "learner": float(control.learner["waited_s"]),
+            "evaluator": float(control.evaluator["waited_s"]),
+            "visualizer": float(control.visualizer["waited_s"]),
+        }
+        self.snapshot.stall_percent = {
+            role: min(100.0, 100 * rate.update(waited_s[role], now))
+            for role, rate in self._stalls.items()
+        }
+
+    def _counts(self) -> Counts:
+        snap, rows = self.snapshot, int(self._control.learner["rows_learned"])
+        return Counts(snap.time_s, snap.env_steps, snap.updates, rows)
+
+    def _measure(self) -> None:
+        """Measure CPU and GPU use, and write a line of metrics."""
+        snap, control = self.snapshot, self._control
+        self._arrivals.append((snap.time_s, snap.env_steps))
+        snap.cpu_percent, snap.gpu_percent = self._cpu.percent(self.pids), self._gpu.percent()
+        if control.first_update_s is not None:
+            self._lags.append(snap.policy_lag)
+            self._ages.append(float(control.learner["exchange_age"]))
         values: dict[str, Any] = {
             "perf/sample_hz": snap.sample_hz,
             "perf/update_hz": snap.update_hz,
             "perf/update_frame_hz": snap.update_frame_hz,
             "perf/cpu_percent": sum(snap.cpu_percent.values()),
             "perf/gpu_percent": snap.gpu_percent,
-            "perf/frames_hz": self._frame_rate.update(float(self._control.visualizer["frames"])),
+            "perf/frames_hz": self._frame_rate.update(float(control.visualizer["frames"])),
             "replay/age_s": self._replay_age(),
         }
         values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
@@ -293,71 +265,26 @@ class Progress:
         )
 
     def _replay_age(self) -> float | None:
-        """Seconds since the middle one of the stored transitions came."""
+        """Median age of the stored transitions in seconds, to within a second."""
         snap = self.snapshot
-        middle = snap.env_steps - snap.replay_rows // 2
         if not snap.replay_rows:
             return None
-        index = bisect_left(self._arrivals, middle, key=lambda arrival: arrival[1])
+        median = snap.env_steps - snap.replay_rows // 2
+        index = bisect_left(self._arrivals, median, key=lambda arrival: arrival[1])
         return snap.time_s - self._arrivals[min(index, len(self._arrivals) - 1)][0]
 
-    def _bottleneck(self) -> str:
-        """Which role limits the run, in words."""
+    def _bottleneck(self) -> Bottleneck:
         snap = self.snapshot
-        if not self._control.learner["first_update_s"] > 0:
-            return "starting: collecting the first transitions" if snap.env_steps else "starting"
-        samplers, learner = snap.stall_percent["samplers"], snap.stall_percent["learner"]
-        if learner > max(samplers, 10):
-            return f"samplers (the learner waits {learner:.0f} % of its time)"
-        if samplers > 10:
-            return f"learner (the samplers wait {samplers:.0f} % of their time)"
-        where = "GPU" if self.config.device.startswith("cuda") else "CPU"
-        return f"learner's {where} and the samplers' cores: nobody waits"
-
-    def _dropped(self) -> list[str]:
-        """What was not learned from, or not judged."""
-        control, out = self._control, []
-        if lost := int(control.learner["rows_lost"]):
-            out.append(f"{lost} transitions were overwritten before the learner read them")
-        if rejected := int(control.samplers["rejected"].sum()):
-            out.append(
-                f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut"
-            )
-        if broken := int(control.evaluator["broken_episodes"]):
-            out.append(
-                f"{broken} evaluation episodes gave NaN or infinity and do not count; "
-                "no policy becomes the best one by an evaluation that had any"
-            )
-        return out
+        if self._control.first_update_s is None:
+            return Bottleneck(Limit.COLLECTING if snap.env_steps else Limit.STARTING)
+        return find_bottleneck(snap.stall_percent["samplers"], snap.stall_percent["learner"])
 
     def _warnings(self, now: float) -> list[str]:
-        control, out = self._control, [*self.notes, *self._dropped()]
-        if control.learner["diverged"]:
-            out.append(
-                "the networks have diverged to NaN; the last good policy stays. Lower --algo.lr"
-            )
-        if problem := self.memory_fallback_note:
-            out.append(problem)
-        if control.learner["detour"]:
-            out.append(
-                "the two GPUs cannot reach each other's memory: copies go through the host's, slower"
-            )
-        if problem := COMPILE_PROBLEMS.get(int(control.learner["compiled"])):
-            out.append(problem)
-        if failed := int(control.learner["saves_failed"] + control.evaluator["saves_failed"]):
-            out.append(f"{failed} checkpoints could not be written; is the disk full? See logs/")
-        began = float(control.learner["first_update_s"])
-        if began > 0 and not self.snapshot.evaluations and self.elapsed_s - began > 120:
-            out.append(
-                "no evaluation has ended in two minutes; if episodes have no end, set a TimeLimit"
-            )
-        words = {f"sampler-{i}": row for i, row in enumerate(control.samplers)}
-        words |= {"learner-0": control.learner, "evaluator-0": control.evaluator}
-        for name, row in words.items():
-            beats, since = self._beats.get(name, (-1, now))
-            if int(row["beats"]) != beats:
-                beats, since = int(row["beats"]), now
-            self._beats[name] = (beats, since)
-            if now - since > 30 and name in self.pids:
-                out.append(f"{name} has made no progress for {now - since:.0f} s")
-        return out
+        control = self._control
+        silent_s = self._heartbeats.seconds_since(control, now)
+        return [
+            *self.notes,
+            *warnings_from(control, self.config),
+            *missing_evaluation(control, self.elapsed_s),
+            *stuck_roles({name: s for name, s in silent_s.items() if name in self.pids}),
+        ]

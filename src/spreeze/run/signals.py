@@ -1,4 +1,4 @@
-"""What a user's signals mean for a run."""
+"""What Ctrl-C, SIGTERM and SIGHUP mean for a run."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from types import FrameType
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM, SIGHUP: the first asks for a clean stop, a second Ctrl-C ends the run at once."""
+    """The first signal asks for a clean stop; Ctrl-C after it kills the roles at once."""
 
     def __init__(self, serial: bool) -> None:
-        """Nothing was asked yet."""
+        """`serial`: whether all roles run in this process."""
         self.serial = serial
         self.signal: int | None = None
+        """The first signal that came."""
         self.urgent = False
+        """Whether Ctrl-C was pressed again."""
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Take a signal. Raises nothing: an exception could come in the middle of anything."""
+        """Remember a signal. It raises nothing, because it may interrupt any line of code; except in serial mode."""
         self.urgent |= self.signal is not None and number == signal.SIGINT
         self.signal = self.signal or number
         if self.urgent and self.serial:
-            raise KeyboardInterrupt  # the one process may be stuck inside the environment
+            raise KeyboardInterrupt  # the only process may be stuck inside its environment
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle signals inside the block; only a main thread can."""
+        """Handle signals inside the block; outside the main thread Python cannot, so there it does nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

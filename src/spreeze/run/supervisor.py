@@ -1,4 +1,7 @@
-"""The supervisor: starts the roles of a run, watches them, restarts what was killed, stops them."""
+"""The supervisor: starts the processes of a run, watches them, restarts what was killed, and stops them.
+
+Restart delays are in `restarts`, the end of the processes is in `shutdown`.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,17 @@ from typing import Any
 from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed
 from spreeze.roles.context import Job
-from spreeze.run.companions import Companions
 from spreeze.run.controller import Controller
+from spreeze.run.observers import Observers
+from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunState
 from spreeze.run.plan import Plan
-from spreeze.run.processes.pool import (
-    Child,
-    Companion,
-    Processes,
-    needs_torch,
-    start_companion,
-    start_role,
-)
+from spreeze.run.processes.pool import Child, Processes, start_task
 from spreeze.run.processes.serial import run_serially
-from spreeze.run.progress import Progress, Snapshot
+from spreeze.run.progress import Progress
+from spreeze.run.restarts import StartQueue, Task
+from spreeze.run.shutdown import await_observers, crash_message, stop_roles
 from spreeze.run.signals import Interrupts
+from spreeze.run.snapshot import Snapshot
 from spreeze.settings.auto.rates import batches_worth_a_try
 from spreeze.settings.config import Config, resolved
 from spreeze.store.files import write_atomic
@@ -39,13 +39,6 @@ from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
 TICK_S, SHOW_EVERY_S, WRITE_EVERY_S = 0.05, 0.25, 1.0
-
-STUCK_S, GRACE_S, KILL_S = 3.0, 10.0, 5.0
-
-RESTART_DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0, 30.0)
-
-PART_S = {"visualizer-0": 6.0, "dashboard": 3.0, "tracker": 60.0}
-"""How long those who only look on may take to end, unless the user has pressed Ctrl-C."""
 
 Show = Callable[[Snapshot, RunDir, Config], None]
 
@@ -61,7 +54,7 @@ class Run:
 
 
 class Supervisor:
-    """Starts the roles of one run, watches them, and ends them."""
+    """Takes one run from its plan to its summary."""
 
     def __init__(
         self,
@@ -72,31 +65,20 @@ class Supervisor:
         show: Show,
         interrupts: Interrupts,
     ) -> None:
-        """Allocate the wires and write down who has to run."""
+        """Allocate the shared memory and list the processes to run; starts nothing."""
         config = plan.config
         self.config, self.run_dir, self.show, self.interrupts = config, run_dir, show, interrupts
         self.arena = Arena.create(plan.blocks)
         self.control = Control(self.arena)
-        self.control.supervisor["active_samplers"] = config.sampler.processes
-        self.control.supervisor["batch_size"] = config.learner.batch_size
-        self.control.supervisor["min_updates_per_step"] = resolved(config.learner.ratio_bounds)[0]
-        if config.resume is not None:  # go on counting where that run stopped
-            last = RunDir(Path(config.resume) / "checkpoints" / "last")
-            self.control.samplers["env_steps"][0] = last.read("config")["env_steps"]
+        _set_initial_values(self.control, config)
         self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
         self.progress = Progress(config, self.control, started_s, self.recorder)
         self.progress.pids = {"supervisor": os.getpid()}
-        measured = plan.measured
-        expected_hz = batches_worth_a_try(measured, config.devices) if measured else {}
-        free = [name for name, why in plan.reasons.items() if not why.startswith("preset")]
-        self.controller = Controller(config, free, expected_hz, self.control)
+        self.controller = _controller(plan, self.control)
         self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
-        self.restarts: dict[str, int] = {}
-        self.due: list[tuple[float, Job | Companion]] = []
+        self.queue = StartQueue()
         self.shown_s = self.written_s = 0.0
-        self.drawn = False
-        """Whether the visualizer has come as far as to draw."""
 
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
@@ -104,27 +86,25 @@ class Supervisor:
 
         samplers = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]
-        # Who only looks on: training goes on whatever becomes of them.
-        self.companions = Companions(config, run_dir)
-        pictures = [job("visualizer")] if config.visualizer.draw == "on" else []
-        self.onlookers: list[Job | Companion] = [*pictures, *self.companions.all]
-        self.progress.snapshot.page = self.companions.page
-        self.progress.notes += self.companions.notes
+        self.directory_observers = Observers(config, run_dir)
+        tasks: list[Task] = [*self.directory_observers.all]
+        if config.visualizer.draw == "on":
+            tasks.insert(0, job("visualizer"))
+        self.observers = {task.name: task for task in tasks}
+        """Processes that only watch: training continues whatever happens to them."""
+        self.progress.snapshot.page = self.directory_observers.page
+        self.progress.notes += self.directory_observers.notes
 
     def run(self, processes: Processes | None) -> Run:
-        """Live through the whole run, with a process per role or, without `processes`, with none."""
-        state, reason, failure = "failed", "error", None
+        """Run to the end, with a process per role; without `processes`, in this one."""
+        outcome, failure = FAILED, None
         rounds = None if processes else run_serially(self.jobs, self.arena)
         try:
             if processes:
-                # Until the learner's fork server has imported torch, the others make their first steps.
-                learner, *others = self.jobs
-                self.due.append((0.0, learner))
-                for job in (*others, *self.onlookers):
-                    self._start(job, processes)
+                self._start_all(processes)
             while failure is None:
-                if (end := self._end()) is not None:
-                    state, reason = end
+                if (end := self._end_reason()) is not None:
+                    outcome = end
                     break
                 if processes:
                     failure = self._watch(processes)
@@ -132,104 +112,108 @@ class Supervisor:
                     next(rounds)
                 self._tick()
         except KeyboardInterrupt:  # a second Ctrl-C in serial mode
-            state, reason = "interrupted", "stopped"
+            outcome = INTERRUPTED
         finally:
             if processes:
                 failure = self._stop(processes) or failure
             elif rounds:
-                rounds.close()  # type: ignore[attr-defined]
-            summary = self._finish(state if failure is None else "failed", reason)
+                rounds.close()
+            has_drawn = bool(self.control.visualizer["frames"])
+            summary = self._write_summary(outcome if failure is None else FAILED)
             if processes:
-                self._part(processes, hurry=failure is not None)
-            self.companions.close()
+                hurry = failure is not None
+                await_observers(
+                    processes, self._observing(), self.interrupts, hurry=hurry, has_drawn=has_drawn
+                )
+            self.directory_observers.close()
         if failure is not None:
             raise RunFailed(failure)
         return Run(self.run_dir.path, summary, self.interrupts.signal == signal.SIGINT)
 
-    def _start(self, job: Job | Companion, processes: Processes) -> None:
-        log = self.run_dir.log(job.name)
-        if isinstance(job, Job):
-            child = start_role(processes, job, self.arena, log)
-        else:
-            child = start_companion(processes, job, log)
-        self.children[job.name] = child
-        self.progress.pids[job.name] = child.pid
-        self.written_s = 0.0  # whoever reads the status wants to know
+    def _start_all(self, processes: Processes) -> None:
+        """Start everything but the learner, whose fork server is still importing torch."""
+        learner, *others = self.jobs
+        self.queue.add(learner)
+        for task in (*others, *self.observers.values()):
+            self._start(task, processes)
+
+    def _start(self, task: Task, processes: Processes) -> None:
+        child = start_task(processes, task, self.arena, self.run_dir.log(task.name))
+        self.children[task.name] = child
+        self.progress.pids[task.name] = child.pid
+        self.written_s = 0.0  # write the new pid to status.json at once
 
     def _watch(self, processes: Processes) -> str | None:
-        """Wait a moment; restart what was killed; returns why the run has failed, if it has."""
+        """Wait a moment, then start what is due; returns why the run has failed, if it has."""
         ended = processes.poll(TICK_S)
         if processes.failure is not None:
             return processes.failure
         for child in ended:
-            if (failure := self._ended(child)) is not None:
+            if (failure := self._on_exit(child)) is not None:
                 return failure
-        now = time.monotonic()
-        for entry in [entry for entry in self.due if entry[0] <= now]:
-            if processes.ready(needs_torch(entry[1])):
-                self.due.remove(entry)
-                self._start(entry[1], processes)
+        for task in self.queue.pop_due(processes):
+            self._start(task, processes)
         return None
 
-    def _ended(self, child: Child) -> str | None:
-        """A role ended before the run did. One that raised would raise again, so the run fails
-        with its traceback; one that was killed from outside is started again."""
+    def _on_exit(self, child: Child) -> str | None:
+        """A process ended before the run did; returns why the run cannot continue, if so."""
+        if child.name in self.observers:
+            self._on_observer_exit(child)
+            return None
         log = self.run_dir.log(child.name)
-        for onlooker in self.onlookers:
-            if onlooker.name == child.name:
-                self._onlooker_ended(onlooker, child)
-                return None
-        if child.report:
-            return _crash(child, log)
+        if child.report:  # it raised, and would raise again
+            return crash_message(child, log)
         job = next(job for job in self.jobs if job.name == child.name)
-        count = self.restarts[child.name] = self.restarts.get(child.name, 0) + 1
-        code, how = child.exit_code or 0, child.how_it_ended
-        if count > len(RESTART_DELAYS_S):
-            return f"{child.name} was ended {count} times, now by {how}; its output is in {log}"
         if job.role == "learner":
             if not (self.run_dir.checkpoints / "last").exists():
-                maybe = " (out of memory?)" if code == -signal.SIGKILL else ""
-                return (
-                    f"the learner was ended by {how}{maybe} before its first checkpoint; see {log}"
-                )
+                maybe = " (out of memory?)" if child.exit_code == -signal.SIGKILL else ""
+                how = f"{child.how_it_ended}{maybe}"
+                return f"the learner was ended by {how} before its first checkpoint; see {log}"
             config = dataclasses.replace(job.config, resume=str(job.run_path))
             job = dataclasses.replace(job, config=config)
-        self.progress.restarts += 1
-        self.progress.note(f"{child.name} was ended by {how} and started again")
-        self.due.append((time.monotonic() + RESTART_DELAYS_S[count - 1], job))
+        if not self._restart(job, child):
+            count = self.queue.exits[child.name]
+            return (
+                f"{child.name} was ended {count} times, now by {child.how_it_ended}; "
+                f"its output is in {log}"
+            )
         return None
 
-    def _onlooker_ended(self, job: Job | Companion, child: Child) -> None:
-        """Start it again, unless it had nothing to do or ends whatever we do."""
+    def _on_observer_exit(self, child: Child) -> None:
+        """Restart an observer, unless it had nothing more to do or has ended too often."""
         self.progress.pids.pop(child.name, None)
-        if child.exit_code == 0:
+        if child.exit_code == 0 or self._restart(self.observers[child.name], child):
             return
-        count = self.restarts[child.name] = self.restarts.get(child.name, 0) + 1
-        if count > len(RESTART_DELAYS_S):
-            log = self.run_dir.log(child.name)
-            self.progress.note(f"{child.name} was given up after {count} ends; see {log}")
-            return
+        count, log = self.queue.exits[child.name], self.run_dir.log(child.name)
+        self.progress.note(f"{child.name} was given up after it ended {count} times; see {log}")
+
+    def _restart(self, task: Task, child: Child) -> bool:
+        """Start it again after a delay; False if it has ended too often."""
+        if not self.queue.add_restart(task):
+            return False
         self.progress.restarts += 1
         self.progress.note(f"{child.name} was ended by {child.how_it_ended} and started again")
-        self.due.append((time.monotonic() + RESTART_DELAYS_S[count - 1], job))
+        return True
 
-    def _end(self) -> tuple[str, str] | None:
-        """(state, reason) if the run is over."""
+    def _end_reason(self) -> Outcome | None:
+        """How the run has ended, if it has."""
         config, control = self.config, self.control
         if self.interrupts.signal is not None:
-            return "interrupted", "stopped"
-        if self.due and self.jobs[0].name not in self.children:
-            return None  # no run ends before it has a learner, who writes the policy
-        if control.evaluator["target_time_s"] > 0:
-            return "finished", "target"
+            return INTERRUPTED
+        if not config.serial and self.jobs[0].name not in self.children:
+            return (
+                None  # a run does not end before its learner, which writes the policy, has started
+            )
+        if control.target_time_s is not None:
+            return Outcome(RunState.FINISHED, EndReason.TARGET)
         if config.time_s is not None and self.progress.elapsed_s >= config.time_s:
-            return "finished", "time"
+            return Outcome(RunState.FINISHED, EndReason.TIME)
         if config.max_steps is not None and control.env_steps >= config.max_steps:
-            return "finished", "steps"
+            return Outcome(RunState.FINISHED, EndReason.STEPS)
         return None
 
     def _tick(self) -> None:
-        """Look, draw, write: a few times a second. A full disk must not end the run."""
+        """Update the screen a few times a second, the status and the settings once a second."""
         now = time.monotonic()
         if now - self.shown_s >= SHOW_EVERY_S:
             self.shown_s = now
@@ -238,86 +222,59 @@ class Supervisor:
         if now - self.written_s >= WRITE_EVERY_S:
             self.written_s = now
             if (decision := self.controller.tick(now)) is not None:
-                self.progress.decided(decision)
+                self.progress.record_decision(decision)
+            # On a full disk the status and TensorBoard fall behind while the run continues.
             with contextlib.suppress(OSError):
-                self._write_status("running")
-                if self.control.learner["first_update_s"] > 0:
+                self._write_status(RunState.RUNNING)
+                if self.control.first_update_s is not None:
                     self.tensorboard.update()
 
-    def _write_status(self, state: str) -> None:
+    def _write_status(self, state: RunState) -> None:
         view = RunDir(self.run_dir.live).read("view")
-        beside = {"dashboard": self.companions.status, "visualizer": view}
-        write_atomic(self.run_dir.path / "status.json", self.progress.status(state) | beside)
+        more = {"dashboard": self.directory_observers.status, "visualizer": view}
+        write_atomic(self.run_dir.path / "status.json", self.progress.status(state) | more)
 
     def _draw(self) -> None:
-        """Show the run; a screen that cannot be drawn must not end it."""
+        """Show the run. If that raises, the run continues without a screen."""
         try:
             self.show(self.progress.snapshot, self.run_dir, self.config)
         except Exception as error:
             self.show = lambda *_: None
-            self.progress.note(f"the screen was given up: {type(error).__name__}: {error}")
+            self.progress.note(f"the screen was switched off: {type(error).__name__}: {error}")
 
     def _stop(self, processes: Processes) -> str | None:
-        """Let every role end its unit of work; kill what takes too long or after another Ctrl-C."""
-        before = self._beats()
-        self.control.supervisor["stop"] = 1
-        looking_on = {job.name for job in self.onlookers}
-        children = [child for name, child in self.children.items() if name not in looking_on]
-        began, late = time.monotonic(), False
-        while any(child.exit_code is None for child in children) and processes.failure is None:
-            waited_s = time.monotonic() - began
-            late = late or waited_s > GRACE_S
-            if self.interrupts.urgent or late:
-                for child in children:
-                    child.kill()
-            elif waited_s > STUCK_S:
-                for name, beats in self._beats().items():
-                    if beats == before[name] and name in self.children:
-                        self.children[name].kill()  # inside a step of its environment
-            if waited_s > GRACE_S + KILL_S:
-                break  # in the hands of the kernel, which does not let it go
-            processes.poll(TICK_S)
-        if late and self.children["learner-0"].exit_code == -signal.SIGKILL:
-            return (
-                f"the learner did not end within {GRACE_S:.0f} s and was killed without a last "
-                "checkpoint; an earlier one may be there. Smaller --learner.updates-per-publish helps."
-            )
-        crashed = [child for child in children if child.report]
-        return _crash(crashed[0], self.run_dir.log(crashed[0].name)) if crashed else None
+        """Stop all roles; returns what went wrong, if anything."""
+        roles = [child for name, child in self.children.items() if name not in self.observers]
+        return stop_roles(processes, roles, self.control, self.interrupts, self.run_dir)
 
-    def _beats(self) -> dict[str, int]:
-        """Units of work done by those who step environments; the learner has a checkpoint to write."""
-        samplers = {f"sampler-{i}": int(n) for i, n in enumerate(self.control.samplers["beats"])}
-        return {**samplers, "evaluator-0": int(self.control.evaluator["beats"])}
+    def _observing(self) -> list[Child]:
+        return [self.children[name] for name in self.observers if name in self.children]
 
-    def _finish(self, state: str, reason: str) -> dict[str, Any]:
-        """Write down how it went."""
-        summary = self.progress.summary(state, "error" if state == "failed" else reason)
+    def _write_summary(self, outcome: Outcome) -> dict[str, Any]:
+        """Write summary and last status, tell the observers, and free the shared memory."""
+        summary = self.progress.summary(outcome)
         write_atomic(self.run_dir.path / "summary.json", summary)
         self.progress.pids = {}
-        self.companions.say_end()
-        self._write_status(state)
+        self.directory_observers.announce_end()
+        self._write_status(outcome.state)
         self._draw()
-        self.drawn = bool(self.control.visualizer["frames"])
         self.recorder.close()
         self.tensorboard.close()
         self.arena.close()
         return summary
 
-    def _part(self, processes: Processes, hurry: bool) -> None:
-        """Let those who look on see the end; kill who stays too long."""
-        children = [self.children[job.name] for job in self.onlookers if job.name in self.children]
-        hurry = hurry or self.interrupts.signal == signal.SIGINT
-        began = time.monotonic()
-        while any(child.exit_code is None for child in children) and processes.failure is None:
-            for child in children:
-                idle = child.name == "visualizer-0" and not self.drawn
-                patience_s = 0.0 if idle else 0.5 if hurry else PART_S[child.name]
-                if time.monotonic() - began > patience_s or self.interrupts.urgent:
-                    child.kill()
-            processes.poll(TICK_S)
+
+def _set_initial_values(control: Control, config: Config) -> None:
+    control.supervisor["active_samplers"] = config.sampler.processes
+    control.supervisor["batch_size"] = config.learner.batch_size
+    control.supervisor["min_updates_per_step"] = resolved(config.learner.ratio_bounds)[0]
+    if config.resume is not None:  # continue to count where that run stopped
+        last = RunDir(Path(config.resume) / "checkpoints" / "last")
+        control.samplers["env_steps"][0] = last.read("config")["env_steps"]
 
 
-def _crash(child: Child, log: Path) -> str:
-    trace = child.report.decode(errors="replace")
-    return f"{trace}\n{child.name} raised this. Its whole output: {log}"
+def _controller(plan: Plan, control: Control) -> Controller:
+    measured = plan.measured
+    expected_hz = batches_worth_a_try(measured, plan.config.devices) if measured else {}
+    free = [name for name, why in plan.reasons.items() if not why.startswith("preset")]
+    return Controller(plan.config, free, expected_hz, control)

@@ -1,4 +1,4 @@
-"""Tracking: the metrics of a run sent on to Weights & Biases or trackio, by a process that reads its directory."""
+"""Tracker: an observer that sends a run's metrics to Weights & Biases or trackio."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LOOK_EVERY_S = 2.0
 PROJECT = "spreeze"
 
 
-def companion_main(payload: bytes, _report_fd: int, ending_fd: int) -> int:
-    """Send what is new until the supervisor closes its end of the pipe, then the rest."""
+def observer_main(payload: bytes, _report_fd: int, ending_fd: int) -> int:
+    """Send new records until the supervisor closes its end of the pipe, then the rest."""
     run_path, kind, learner_cores = cloudpickle.loads(payload)
     run_in_background(learner_cores)
     setproctitle.setproctitle(f"spreeze tracker {run_path.name}")
@@ -33,10 +33,10 @@ def companion_main(payload: bytes, _report_fd: int, ending_fd: int) -> int:
 
 
 class Tracker:
-    """One run at a tracking service. Both services have the same three words: init, log, finish."""
+    """One run at a tracking service. Both services offer the same calls: init, log, finish."""
 
     def __init__(self, run_path: Path, kind: str) -> None:
-        """Begin a run there; offline modes are the service's own, such as WANDB_MODE=offline."""
+        """Start a run there; the service's own offline modes work, such as WANDB_MODE=offline."""
         self._service: Any = importlib.import_module(kind)
         self._follower = Follower(run_path / "metrics")
         config = RunDir(run_path).read("config").get("config", {})
@@ -48,7 +48,7 @@ class Tracker:
                 self._service.define_metric(f"{name}/*", step_metric="env_steps")
 
     def send_new(self) -> None:
-        """Send the records since the last time."""
+        """Send the records written since the last call."""
         for role, record in self._follower.new():
             suffix = "" if role.endswith("-0") else f"/{role}"
             axes = {name: record.get(name) for name in ("time_s", "env_steps", "updates")}
@@ -61,7 +61,7 @@ class Tracker:
                 self._service.log(axes | values)
 
     def close(self) -> None:
-        """Send the rest and end the run there."""
+        """Send the rest and finish the run there."""
         with contextlib.suppress(OSError):
             self.send_new()
         self._service.finish()

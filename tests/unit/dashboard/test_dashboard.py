@@ -14,7 +14,7 @@ import pytest
 from fake_runs import append, make_run
 from spreeze.dashboard.runs import RunIndex, StoredRun, clean
 from spreeze.dashboard.tail import MAX_ROWS, RunTail, Table, curve
-from spreeze.run.companions import Companions
+from spreeze.run.observers import Observers
 from spreeze.settings.config import config_with, default_config
 from spreeze.store.rundir import RunDir
 
@@ -111,9 +111,9 @@ def test_what_gets_through_is_plain_and_bounded(value: Any, cleaned: Any) -> Non
 
 @pytest.mark.parametrize("knobs", [{"dashboard": False}, {"serial": True}])
 def test_a_run_without_a_page_opens_no_port(tmp_path: Path, knobs: dict[str, Any]) -> None:
-    companions = Companions(config_with(default_config(), knobs), RunDir(tmp_path))
-    companions.close()
-    assert (companions.all, companions.notes, companions.page, companions.status) == (
+    observers = Observers(config_with(default_config(), knobs), RunDir(tmp_path))
+    observers.close()
+    assert (observers.all, observers.notes, observers.page, observers.status) == (
         [],
         [],
         "",
@@ -125,22 +125,22 @@ def test_a_run_without_a_page_opens_no_port(tmp_path: Path, knobs: dict[str, Any
 def test_without_the_extra_a_run_goes_on_and_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spreeze.run.companions.find_spec", lambda _: None)
-    companions = Companions(default_config(), RunDir(tmp_path))
-    companions.close()
-    assert companions.all == []
-    (note,) = companions.notes
+    monkeypatch.setattr("spreeze.run.observers.find_spec", lambda _: None)
+    observers = Observers(default_config(), RunDir(tmp_path))
+    observers.close()
+    assert observers.all == []
+    (note,) = observers.notes
     assert 'pip install "spreeze[dashboard]"' in note
 
 
 def test_the_address_is_told_with_its_token_on_the_screen_only(tmp_path: Path) -> None:
     config = config_with(default_config(), {"cores": "shared"})
-    companions = Companions(config, RunDir(tmp_path))
+    observers = Observers(config, RunDir(tmp_path))
     try:
         token = (tmp_path / "dashboard.token").read_text().strip()
-        assert companions.page.endswith(f"?token={token}")
-        assert token not in companions.status["url"]
-        assert [companion.name for companion in companions.all] == ["dashboard"]
+        assert observers.page.endswith(f"?token={token}")
+        assert token not in observers.status["url"]
+        assert [observer.name for observer in observers.all] == ["dashboard"]
     finally:
-        companions.close()
+        observers.close()
     assert not list(tmp_path.iterdir()), "the secret goes with the run"

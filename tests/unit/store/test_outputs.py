@@ -1,9 +1,8 @@
-"""Checkpoints, metrics, run directories and the screen."""
+"""Checkpoints, metrics and run directories."""
 
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import subprocess
@@ -13,12 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
-from spreeze.cli.screen import Screen, page, sparkline
 from spreeze.errors import UsageError
-from spreeze.run.progress import Snapshot
-from spreeze.settings.config import config_with, default_config
 from spreeze.store import checkpoint
 from spreeze.store.checkpoint import save_best, save_training
 from spreeze.store.files import write_atomic
@@ -186,40 +181,3 @@ def test_runs_are_found_by_path_by_name_and_newest_first(tmp_path: Path) -> None
 )
 def test_numbers_for_people(value: float | None, text: str) -> None:
     assert short(value) == text
-
-
-def test_a_sparkline_rises_with_its_values() -> None:
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
-    assert len(sparkline(list(range(1000)), 20)) == 20
-    assert sparkline([5.0], 10) == "▁"
-    assert sparkline([], 10) == ""
-
-
-@pytest.mark.parametrize("width", [30, 60, 80, 200])
-def test_the_page_fits_the_terminal(width: int, tmp_path: Path) -> None:
-    config = config_with(
-        default_config(env="Pendulum-v1"), {"time": "60s", "target": -200.0, "steps": "1e6"}
-    )
-    snap = Snapshot(
-        time_s=30.0,
-        env_steps=10**6,
-        updates=5000,
-        eval_return=-300.0,
-        best_return=-250.0,
-        evaluations=[(float(i), -1500.0 + 12 * i) for i in range(100)],
-        cpu_percent={"learner": 100.0, "sampler": 99.0},
-        warnings=["a warning " * 20] * 9,
-    )
-    console = Console(width=width, file=io.StringIO(), force_terminal=True)
-    lines = console.render_lines(page(snap, RunDir(tmp_path), config, width))
-    assert len(lines) <= 24
-    assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
-
-
-def test_without_a_terminal_the_screen_is_a_line_now_and_then(tmp_path: Path) -> None:
-    out = io.StringIO()
-    with Screen(Console(file=out, width=80)) as screen:
-        for _ in range(10):
-            screen(Snapshot(time_s=3.0, env_steps=5), RunDir(tmp_path), default_config())
-    assert len(out.getvalue().splitlines()) == 1
-    assert "\x1b" not in out.getvalue()

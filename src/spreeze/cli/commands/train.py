@@ -20,10 +20,11 @@ from spreeze.settings.config import Config, default_config
 from spreeze.store.rundir import RunDir
 
 if TYPE_CHECKING:
+    from spreeze.run.processes.servers import ForkServers
     from spreeze.run.supervisor import Run
 
 
-def main(arguments: list[str], started_s: float) -> int:
+def main(arguments: list[str], started_s: float, servers: ForkServers | None = None) -> int:
     """Train; 0 done, 130 interrupted by Ctrl-C."""
     # Times count from the start of the command, the interpreter's own start included.
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
@@ -39,7 +40,7 @@ def main(arguments: list[str], started_s: float) -> int:
 
     console = Console(stderr=True, highlight=False)
     with Screen(console) as screen:
-        run = launch(config, config.env, screen, started_s, screen.announce)
+        run = launch(config, config.env, screen, started_s, screen.announce, servers)
     print(report(run, config))
     return 130 if run.interrupted else 0
 

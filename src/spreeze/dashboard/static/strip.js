@@ -1,16 +1,13 @@
-// The pipeline: each role with its rate and its share of waiting; the one that limits the run is marked.
+// The pipeline: each role with its rate and the share of its time that it waits; the one that limits the run is marked.
 import { at, clock, el, fill, percent, say, short } from "/static/words.js";
 import { last } from "/static/charts.js";
 
-export function bottleneck(text = "") {
-  if (text.startsWith("samplers")) return ["samplers"];
-  if (text.startsWith("learner (")) return ["learner"];
-  if (text.startsWith("learner's")) return ["learner", "samplers"];
-  return [];
-}
+// The stages to mark for each `bottleneck_kind` of status.json; before the first update there are none.
+const LIMITING = { samplers: ["samplers"], learner: ["learner"], nobody_waits: ["learner", "samplers"] };
 
 export function showStrip(data, about, over) {
-  const limit = data.status.progress?.bottleneck, limits = bottleneck(limit);
+  const progress = data.status.progress ?? {}, limit = progress.bottleneck;
+  const limits = Object.hasOwn(LIMITING, progress.bottleneck_kind) ? LIMITING[progress.bottleneck_kind] : [];
   say("limit", limit ? `${over ? "was limited by" : "limited by"}: ${limit}` : "");
   const stages = stagesOf(data, about);
   fill(at("strip"), [stages, limits, over], () => stages.map((stage) => {

@@ -1,1 +1,1 @@
-"""How roles become processes: fork servers, the pool of children, or one process for all (`serial`)."""
+"""How roles become processes: fork servers, their children, or one process for all roles (`serial`)."""

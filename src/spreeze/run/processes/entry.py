@@ -1,4 +1,4 @@
-"""Where a child process begins: a role, or one call of a function."""
+"""Entry points of child processes: a role, or a single function call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT_BYTES = 60_000
 
 
 def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
-    """The main function of a role's process; its traceback goes to the log and to the supervisor."""
+    """Run a role; if it raises, the traceback goes to its log and to the supervisor."""
     try:
         job, blocks = cloudpickle.loads(payload)
         setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
@@ -28,7 +28,7 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
         if job.config.cores == "separate":
             keep_to_cores(job.role == "learner", job.config.learner_cores)
         drive(join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep))
-    except BaseException:  # an environment may even call sys.exit
+    except BaseException:  # an environment may call sys.exit
         crash = traceback.format_exc()
         print(crash, file=sys.stderr)
         os.write(report_fd, crash.encode()[-REPORT_BYTES:])
@@ -37,7 +37,7 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
 
 
 def call_main(payload: bytes, report_fd: int) -> int:
-    """The main function of a throw-away process."""
+    """Run one function and report its result, its UsageError or its traceback."""
     answer: tuple[str, Any]
     try:
         function, arguments = cloudpickle.loads(payload)

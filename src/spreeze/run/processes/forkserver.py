@@ -1,13 +1,13 @@
-"""The fork server: a small process that has everything imported and forks children on request.
+"""The fork server: a small process that has imported what its children need and forks them on request.
 
-A forked child is ready in milliseconds, where a spawned one spends a second on imports, and the
-user's own process, with its threads and its GPU context, is never forked. Python's
-`multiprocessing` has a fork server too; it re-runs the user's script in every child, is shared
-with whatever else the program does, and stays when the run is over. This one is the run's own.
+A forked child is ready in milliseconds, a spawned one after a second of imports. The user's own
+process, with its threads and its GPU context, is never forked. Python's `multiprocessing` has a
+fork server too, but it re-runs the user's script in every child, is shared with the rest of the
+program, and outlives the run. This one belongs to the run.
 
-The server and each child ask the kernel to be killed when their parent dies, so nothing is left
-however the supervisor ends. Requests come over a socket with the child's file descriptors beside
-them; the server answers with the pid, and later with the exit status.
+The server and each child ask the kernel to kill them when their parent dies, so nothing is left
+behind however the supervisor ends. Requests come over a socket, together with the child's file
+descriptors; the server answers with the pid, and later with the exit status.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from spreeze.machine.lifeline import die_with_parent
 
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
-    """One message, with open files beside it."""
+    """Send one message together with open files."""
     body = pickle.dumps(message)
     socket.send_fds(sock, [struct.pack("<q", len(body))], fds)
     sock.sendall(body)
 
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]] | None:
-    """The next message and its files; None if the other end is gone."""
+    """The next message and its files; None if the other end is closed."""
     try:
         head, fds, _, _ = socket.recv_fds(sock, 8, 8)
     except ConnectionResetError:
@@ -59,22 +59,22 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]] | None:
 
 
 def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
-    """Fork a child per request until the parent goes."""
+    """Fork a child for each request, until the parent closes its end."""
     signal.signal(signal.SIGTERM, lambda *_: end_with_all())
     die_with_parent(parent, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     setproctitle.setproctitle("spreeze fork server")
-    gc.disable()  # imports leave next to nothing to collect, and the search takes a tenth of torch's
+    gc.disable()  # collecting during imports finds little and takes a tenth of torch's import time
     for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    gc.freeze()  # children do not search, and so copy, what they share
+    gc.freeze()  # or collections in the children would touch, and so copy, the pages they share
     gc.enable()
     assert threading.active_count() == 1, (
         "a preloaded module started a thread: forking would be unsafe"
     )
-    # The interpreter would warn of threads that libraries keep; what counts here are Python's.
+    # The interpreter also warns about native threads of libraries; only Python's threads matter here.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     send(sock, ("ready", os.getpid(), 0))
     children: dict[int, int] = {}  # pidfd -> pid
@@ -100,17 +100,17 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
 
 
 def end_with_all() -> None:
-    """The whole group goes with the supervisor: what an environment has started, too."""
+    """Kill the whole process group, including programs that environments have started."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _become_child(
     sock: socket.socket, server: int, pidfds: list[int], job: Any, fds: list[int]
 ) -> None:
-    """Run the requested function in the fresh child; never returns."""
+    """Run the requested function in the forked child; never returns."""
     code = 1
     try:
-        # The supervisor alone decides about the end, so that a checkpoint can be written.
+        # Only the supervisor decides when a role stops, so that a checkpoint can be written.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         die_with_parent(server)
         sock.close()
@@ -137,8 +137,8 @@ if __name__ == "__main__":
     try:
         serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), tuple(sys.argv[3:]))
     except ConnectionError:
-        pass  # the parent may go while it is being told something
+        pass  # the parent may end while it is being sent a message
     except Exception:
         traceback.print_exc()
-    # Of a parent that is killed, the socket closes before the kernel sends its signal.
+    # When the parent is killed, its socket closes before the kernel sends the death signal.
     end_with_all()

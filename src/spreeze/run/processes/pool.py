@@ -1,4 +1,4 @@
-"""Local backend: each role a process of its own, forked by the run's fork server."""
+"""The child processes of a run: forked by its fork servers, watched by the supervisor."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import cloudpickle
 from spreeze.errors import UsageError
 from spreeze.roles.context import Job
 from spreeze.run.processes import forkserver
-from spreeze.run.processes.servers import PRELOAD, Server, servers_of_a_run
+from spreeze.run.processes.servers import ForkServers, Server
 from spreeze.wires.arena import Arena
 
 CALL_LIMIT_S = 120.0
 
 
 class CallFailed(RuntimeError):
-    """A function in another process raised; the message is its traceback."""
+    """A function raised in another process; the message is its traceback."""
 
 
 @dataclass
@@ -36,18 +36,18 @@ class Child:
     pid: int
     report_fd: int
     exit_code: int | None = None
-    """None while it runs; negative for the signal that ended it."""
+    """None while it runs; negative if a signal ended it."""
     report: bytes = b""
-    """What it said at its end: its result, or its traceback."""
+    """What it wrote at its end: its result, or its traceback."""
 
     @property
     def how_it_ended(self) -> str:
-        """For a person: the signal, or the exit code."""
+        """The signal or the exit code, for a person."""
         code = self.exit_code or 0
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """End it at once."""
+        """Send SIGKILL if it still runs."""
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -56,20 +56,16 @@ class Child:
 class Processes:
     """Starts and watches the processes of one run."""
 
-    def __init__(self, with_torch: bool = False) -> None:
-        """Start the fork server, and `with_torch` another one for what needs it, too.
-
-        Torch takes longer to import than all else before the first update; here it does so while the
-        run is planned, and a learner that was killed is back at once. The others stay small without.
-        """
-        self._servers = servers_of_a_run() if with_torch else [Server(PRELOAD)]
+    def __init__(self, servers: ForkServers | None = None) -> None:
+        """Use these fork servers, or start one that preloads no torch; `close` ends them."""
+        self._servers = servers or ForkServers.start(preload_torch=False)
         self._running: dict[int, Child] = {}
         self.failure: str | None = None
         """Why no process can run any more: a fork server has ended, and its children with it."""
 
     def ready(self, with_torch: bool) -> bool:
-        """Whether a process can be started at once."""
-        return self._servers[-1 if with_torch else 0].ready
+        """Whether a process would start at once: its server has finished its imports."""
+        return self._servers.get(with_torch).ready
 
     def start(
         self,
@@ -81,7 +77,7 @@ class Processes:
         with_torch: bool = False,
     ) -> Child:
         """Run `module:function(payload, report_fd, *fds)` in a child whose output goes to `output`."""
-        server = self._servers[-1 if with_torch else 0]
+        server = self._servers.get(with_torch)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         request = {"function": function, "payload": payload, "sys_path": sys.path}
@@ -101,9 +97,9 @@ class Processes:
         raise RuntimeError(self.failure)
 
     def poll(self, timeout_s: float = 0.0) -> list[Child]:
-        """Children that have ended since the last look; waits at most `timeout_s` for one."""
+        """Children that have ended since the last call; waits up to `timeout_s` for one."""
         ended: list[Child] = []
-        by_socket = {server.socket: server for server in self._servers}
+        by_socket = {server.socket: server for server in self._servers.all}
         while self._running and (ready := select.select(list(by_socket), [], [], timeout_s)[0]):
             for line in ready:
                 if (message := self._receive(by_socket[line])) is None:
@@ -118,7 +114,7 @@ class Processes:
         return ended
 
     def wait(self, children: list[Child], timeout_s: float) -> None:
-        """Wait until these children have ended, at most so long."""
+        """Wait until these children have ended, up to `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while (
             any(c.exit_code is None for c in children) and (left := deadline - time.monotonic()) > 0
@@ -126,18 +122,17 @@ class Processes:
             self.poll(min(left, 0.1))
 
     def close(self) -> None:
-        """End the server and whatever still runs."""
+        """Kill what still runs, and the fork servers."""
         for child in self._running.values():
             child.kill()
             os.close(child.report_fd)
         self._running.clear()
-        for server in self._servers:
-            server.close()
+        self._servers.close()
 
     def _receive(self, server: Server) -> tuple[str, int, int] | None:
         message = forkserver.receive(server.socket)
         if message is None:
-            self.failure = f"a fork server of the run has ended with {server.process.wait()}"
+            self.failure = f"a fork server of the run ended with exit code {server.process.wait()}"
             return None
         kind, pid, code = message[0]
         server.ready = True
@@ -151,31 +146,9 @@ class Processes:
         return child
 
 
-def start_role(processes: Processes, job: Job, arena: Arena, log: Path) -> Child:
-    """Run one role in a child process, with its output in `log`."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    payload = cloudpickle.dumps((job, arena.blocks))
-    with log.open("ab") as output:
-        return processes.start(
-            *(
-                job.name,
-                "spreeze.run.processes.entry:role_main",
-                payload,
-                output.fileno(),
-                (arena.fd,),
-            ),
-            with_torch=needs_torch(job),
-        )
-
-
-def needs_torch(job: Job | Companion) -> bool:
-    """Whether it is a child of the fork server with torch."""
-    return isinstance(job, Job) and job.role == "learner"
-
-
 @dataclass(frozen=True)
-class Companion:
-    """A process beside the run that knows its directory only: the live page, a tracker."""
+class Observer:
+    """A process that watches a run through its directory alone: the live page, a tracker."""
 
     name: str
     function: str
@@ -184,11 +157,23 @@ class Companion:
     fds: tuple[int, ...]
 
 
-def start_companion(processes: Processes, companion: Companion, log: Path) -> Child:
-    """Start a companion, with its output in `log`."""
+def needs_torch(task: Job | Observer) -> bool:
+    """Whether the fork server that has imported torch starts it."""
+    return isinstance(task, Job) and task.role == "learner"
+
+
+def start_task(processes: Processes, task: Job | Observer, arena: Arena, log: Path) -> Child:
+    """Start a role or an observer, with its output appended to `log`."""
+    fds: tuple[int, ...]
+    if isinstance(task, Job):
+        function, fds = "spreeze.run.processes.entry:role_main", (arena.fd,)
+        payload = cloudpickle.dumps((task, arena.blocks))
+    else:
+        function, payload, fds = task.function, task.payload, task.fds
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         return processes.start(
-            companion.name, companion.function, companion.payload, output.fileno(), companion.fds
+            task.name, function, payload, output.fileno(), fds, with_torch=needs_torch(task)
         )
 
 
@@ -200,8 +185,8 @@ def call(
 ) -> Any:
     """Call a function in a throw-away process and return its result.
 
-    UsageError is raised as it is. Of any other exception only the traceback comes back, in a
-    CallFailed: the exception itself may not survive the journey.
+    UsageError is raised as it is. Any other exception becomes a CallFailed with its traceback: the
+    exception itself may not be picklable.
     """
     output = os.memfd_create("output")
     try:
@@ -216,7 +201,7 @@ def call(
         os.close(output)
     if child.exit_code is None:
         child.kill()
-        raise CallFailed(f"{printed}\nIt did not come back within {CALL_LIMIT_S:.0f} s.")
+        raise CallFailed(f"{printed}\nIt did not return within {CALL_LIMIT_S:.0f} s.")
     if not child.report:
         raise CallFailed(f"{printed}\nIts process ended with exit code {child.exit_code}.")
     kind, value = cloudpickle.loads(child.report)

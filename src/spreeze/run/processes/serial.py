@@ -1,12 +1,12 @@
-"""Serial backend: all roles in this process, one unit of work each in turn.
+"""Serial mode: all roles in this process, each doing one unit of work in turn.
 
-For breakpoints and for runs that repeat bit by bit: time is counted in env steps, so that nothing
-depends on how fast the machine is.
+For debugging with breakpoints, and for runs that are bit-reproducible: time is counted in env steps,
+so the result does not depend on the speed of the machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from spreeze.roles.context import Context, Job, join, start
 from spreeze.wires.arena import Arena
@@ -14,8 +14,8 @@ from spreeze.wires.arena import Arena
 STEPS_PER_S = 1000
 
 
-def run_serially(jobs: list[Job], arena: Arena) -> Iterator[None]:
-    """Drive the roles in turn; each `yield` ends one round, closing the generator ends the roles."""
+def run_serially(jobs: list[Job], arena: Arena) -> Generator[None, None, None]:
+    """Run the roles in turn; each `yield` ends one round. Closing the generator closes the roles."""
     clock: list[Context] = []
 
     def now() -> float:
@@ -32,5 +32,5 @@ def run_serially(jobs: list[Job], arena: Arena) -> Iterator[None]:
             yield
     finally:
         for context, role in roles:
-            role.close()  # type: ignore[attr-defined]
+            role.close()
             context.recorder.close()

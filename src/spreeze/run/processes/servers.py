@@ -1,4 +1,9 @@
-"""The fork servers of a run, started first of all: their imports take longer than anything else does."""
+"""The fork servers of a run: processes that import once what their children need.
+
+Torch takes longer to import than anything else before the first update. So `spreeze train` starts
+the servers first, and they import while the command reads its flags and plans the run. This module
+imports the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -20,16 +26,16 @@ PRELOAD_WITH_TORCH = ("spreeze.roles.learner",)
 
 
 class Server:
-    """A fork server: it imports once what its children need, while the caller goes on."""
+    """One fork server; the constructor does not wait for its imports."""
 
     def __init__(self, preload: tuple[str, ...]) -> None:
-        """Start it."""
+        """Start it; it imports the modules of `preload`."""
         self.ready = False
-        """Whether it has said that its imports are done."""
+        """Whether it has reported that its imports are done."""
         self.socket, theirs = socket.socketpair()
-        # One thread of linear algebra per process, set before numpy is imported anywhere.
+        # One thread of linear algebra per process; must be set before numpy is imported.
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
-        # -P: a random.py in the user's folder must not stand in for the library's.
+        # -P: a random.py in the user's folder must not replace the standard library's.
         command = [sys.executable, "-P", "-m", "spreeze.run.processes.forkserver"]
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
@@ -38,30 +44,43 @@ class Server:
                 pass_fds=[theirs.fileno()],
                 env=environment | {"PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
-                # A group of its own: Ctrl-C reaches the supervisor only, which stops the rest in order.
+                # Its own process group: Ctrl-C reaches only the supervisor, which stops the rest in order.
                 process_group=0,
             )
 
     def close(self) -> None:
-        """End it, and whatever it has started."""
+        """Kill it and everything it has started; closing twice is harmless."""
         self.socket.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
-_early: list[Server] = []
+@dataclass(frozen=True)
+class ForkServers:
+    """Where the processes of a run are forked: small ones, and those that need torch."""
 
+    plain: Server
+    with_torch: Server
+    """The same server as `plain` if no torch is preloaded."""
 
-def start_early() -> None:
-    """Start those of the run to come, before this process imports what it needs itself."""
-    _early.extend((Server(PRELOAD), Server(PRELOAD_WITH_TORCH)))
+    @staticmethod
+    def start(preload_torch: bool = True) -> ForkServers:
+        """Start them. Without `preload_torch` there is one server, whose children import torch if they need it."""
+        plain = Server(PRELOAD)
+        return ForkServers(plain, Server(PRELOAD_WITH_TORCH) if preload_torch else plain)
 
+    def get(self, with_torch: bool) -> Server:
+        """The server for a process that needs torch, or for one that does not."""
+        return self.with_torch if with_torch else self.plain
 
-def servers_of_a_run() -> list[Server]:
-    """One for small processes, one for those with torch."""
-    if not _early:
-        start_early()
-    servers = _early.copy()
-    _early.clear()
-    return servers
+    @property
+    def all(self) -> list[Server]:
+        """Each server once."""
+        return [self.plain] if self.plain is self.with_torch else [self.plain, self.with_torch]
+
+    def close(self) -> None:
+        """Kill the servers and everything they have started; closing twice is harmless."""
+        for server in self.all:
+            server.close()

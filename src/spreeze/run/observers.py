@@ -1,7 +1,8 @@
-"""Companions of a run: processes that know its directory only, and that training does not notice.
+"""Observers: the live page and a tracker, processes that know only the run's directory.
 
-The live page and a tracker. Each gets the reading end of a pipe; when the supervisor closes the
-other end, everything is written and they may finish.
+Training does not depend on them. Each gets the reading end of a pipe; the supervisor closes the
+other end once everything is written, and they may finish. (The visualizer observes too, but it is
+a role: it reads the weights from their wire.)
 """
 
 from __future__ import annotations
@@ -14,34 +15,36 @@ import cloudpickle
 
 from spreeze.dashboard.access import Access, new_token
 from spreeze.envs.suites import advice
-from spreeze.run.processes.pool import Companion
+from spreeze.run.processes.pool import Observer
 from spreeze.settings.config import Config, resolved
 from spreeze.store.rundir import RunDir
 
 TOKEN_FILE = "dashboard.token"  # noqa: S105
 
 
-class Companions:
-    """What is to run beside this run."""
+class Observers:
+    """The observers that this run's config asks for."""
 
     def __init__(self, config: Config, run_dir: RunDir) -> None:
-        """Open the page's port: it stays when the page's process is started anew, and so does its token."""
-        self.all: list[Companion] = []
+        """Open the page's port here: port and token stay the same if the page's process is restarted."""
+        self.all: list[Observer] = []
         self.notes: list[str] = []
         self.page = ""
+        """Address of the live page with its token; empty without one."""
         self.status: dict[str, str] = {}
+        """What status.json says about the page: its address without the token."""
         self._run_dir = run_dir
         self._socket: socket.socket | None = None
         self._learner_cores = resolved(config.learner.threads) if config.cores == "separate" else 0
-        self._ending, self._end = os.pipe()
+        self._end_reader, self._end_writer = os.pipe()
         if config.serial:
             return
         if config.dashboard:
             self._open_page()
         if config.track is not None:
             payload = cloudpickle.dumps((run_dir.path, config.track, self._learner_cores))
-            function = "spreeze.run.tracker:companion_main"
-            self.all.append(Companion("tracker", function, payload, (self._ending,)))
+            function = "spreeze.run.tracker:observer_main"
+            self.all.append(Observer("tracker", function, payload, (self._end_reader,)))
 
     def _open_page(self) -> None:
         if find_spec("starlette") is None or find_spec("uvicorn") is None:
@@ -50,7 +53,7 @@ class Companions:
         try:
             listening = socket.create_server(("127.0.0.1", 0))
         except OSError as error:
-            self.notes.append(f"no live page: no local port can be opened ({error})")
+            self.notes.append(f"no live page: cannot open a local port ({error})")
             return
         self._socket = listening
         port, token = listening.getsockname()[1], new_token()
@@ -59,28 +62,28 @@ class Companions:
         self.page = f"http://127.0.0.1:{port}/?token={token}"
         access = Access(port=port, token=token)
         payload = cloudpickle.dumps((self._run_dir.path, access, self._learner_cores))
-        function = "spreeze.dashboard.server:companion_main"
-        fds = (self._ending, listening.fileno())
-        self.all.append(Companion("dashboard", function, payload, fds))
+        function = "spreeze.dashboard.server:observer_main"
+        fds = (self._end_reader, listening.fileno())
+        self.all.append(Observer("dashboard", function, payload, fds))
 
-    def say_end(self) -> None:
-        """All of the run is written."""
-        if self._end >= 0:
-            os.close(self._end)
-            self._end = -1
+    def announce_end(self) -> None:
+        """Tell them that everything is written; the token is deleted."""
+        if self._end_writer >= 0:
+            os.close(self._end_writer)
+            self._end_writer = -1
             self.status = {}
             (self._run_dir.path / TOKEN_FILE).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give the port back."""
-        self.say_end()
-        os.close(self._ending)
+        """Free the port."""
+        self.announce_end()
+        os.close(self._end_reader)
         if self._socket is not None:
             self._socket.close()
 
 
 def write_secret(run_dir: RunDir, token: str) -> None:
-    """Keep the token where only this user can read it."""
+    """Store the token so that only this user can read it."""
     fd = os.open(run_dir.path / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(fd, "w") as file:
         file.write(token + "\n")

@@ -1,4 +1,4 @@
-"""The page, the visualizer and trackers: killed, broken or missing, training does not notice."""
+"""Observers (the page, the visualizer, trackers): killed, broken or missing, training continues."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 import fakes
-from spreeze.run import launch, supervisor
-from spreeze.run.progress import Snapshot
+from spreeze.run import launch, restarts
+from spreeze.run.snapshot import Snapshot
 from spreeze.settings.config import config_with, default_config
 from user_runs import learning, read, still_there, training, wait_for
 
@@ -34,7 +34,7 @@ def ask(port: int, path: str, token: str) -> Any:
         connection.close()
 
 
-def test_killed_onlookers_come_back_and_the_token_stays_secret(tmp_path: Path) -> None:
+def test_killed_observers_come_back_and_the_token_stays_secret(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "r"
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
@@ -88,7 +88,7 @@ def test_an_environment_that_cannot_be_drawn_is_trained_and_the_reason_said(tmp_
 def test_a_visualizer_that_breaks_again_and_again_is_given_up(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))
+    monkeypatch.setattr(restarts, "DELAYS_S", (0.0,))
     given_up: list[str] = []
 
     def show(snap: Snapshot, *_: Any) -> None:

@@ -1,0 +1,94 @@
+"""The end of a run's processes: roles stop and save, observers see the end, whoever takes too long is killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from spreeze.run.processes.pool import Child, Processes
+from spreeze.run.signals import Interrupts
+from spreeze.run.warnings import heartbeats
+from spreeze.store.rundir import RunDir
+from spreeze.wires.control import Control
+
+POLL_S = 0.05
+STUCK_S = 3.0
+"""When a sampler or evaluator without a heartbeat is killed: it hangs in a step of its environment."""
+GRACE_S = 10.0
+"""When every role is killed."""
+KILL_S = 5.0
+"""How long after that a killed process may take to disappear."""
+
+OBSERVER_GRACE_S = {"visualizer-0": 6.0, "dashboard": 3.0, "tracker": 60.0}
+"""How long observers may take to finish: a last video, the last records to send."""
+HURRIED_GRACE_S = 0.5
+"""The same after Ctrl-C or a failure."""
+
+
+def stop_roles(
+    processes: Processes,
+    children: list[Child],
+    control: Control,
+    interrupts: Interrupts,
+    run_dir: RunDir,
+) -> str | None:
+    """Set the stop flag and wait until all roles have ended; returns what went wrong, if anything.
+
+    Each role finishes its unit of work, and the learner saves a checkpoint. Another Ctrl-C kills them
+    at once.
+    """
+    before = heartbeats(control)
+    control.supervisor["stop"] = 1
+    began, late = time.monotonic(), False
+    while any(child.exit_code is None for child in children) and processes.failure is None:
+        waited_s = time.monotonic() - began
+        late = late or waited_s > GRACE_S
+        if waited_s > GRACE_S + KILL_S:
+            break  # uninterruptible inside the kernel; give up
+        for child in children:
+            if interrupts.urgent or late or (waited_s > STUCK_S and _hangs(child, control, before)):
+                child.kill()
+        processes.poll(POLL_S)
+    for child in children:
+        if late and child.name == "learner-0" and child.exit_code == -signal.SIGKILL:
+            return (
+                f"the learner did not end within {GRACE_S:.0f} s and was killed before it could save "
+                "a last checkpoint; an earlier one may exist. Lower --learner.updates-per-publish."
+            )
+    crashed = [child for child in children if child.report]
+    return crash_message(crashed[0], run_dir.log(crashed[0].name)) if crashed else None
+
+
+def await_observers(
+    processes: Processes,
+    children: list[Child],
+    interrupts: Interrupts,
+    hurry: bool,
+    has_drawn: bool,
+) -> None:
+    """Let observers finish after everything is written; kill those that take too long.
+
+    `has_drawn`: whether the visualizer has drawn anything; otherwise it has no video to finish.
+    """
+    hurry = hurry or interrupts.signal == signal.SIGINT
+    began = time.monotonic()
+    while any(child.exit_code is None for child in children) and processes.failure is None:
+        for child in children:
+            grace_s = HURRIED_GRACE_S if hurry else OBSERVER_GRACE_S[child.name]
+            if child.name == "visualizer-0" and not has_drawn:
+                grace_s = 0.0
+            if time.monotonic() - began > grace_s or interrupts.urgent:
+                child.kill()
+        processes.poll(POLL_S)
+
+
+def crash_message(child: Child, log: Path) -> str:
+    """The traceback of a process that raised, and where the rest of its output is."""
+    trace = child.report.decode(errors="replace")
+    return f"{trace}\n{child.name} raised this. Its whole output: {log}"
+
+
+def _hangs(child: Child, control: Control, before: dict[str, int]) -> bool:
+    """Whether it has done no work since `before`. The learner is exempt: it writes a checkpoint."""
+    return child.name != "learner-0" and heartbeats(control)[child.name] == before[child.name]

@@ -1,0 +1,108 @@
+"""Warnings: what the counters of a run say about trouble, as sentences for the user."""
+
+from __future__ import annotations
+
+from spreeze.settings.config import Config, resolved
+from spreeze.spec import PLACEMENTS
+from spreeze.wires.control import CompileState, Control
+
+NO_EVALUATION_S = 120.0
+STUCK_S = 30.0
+
+COMPILE_PROBLEMS = {
+    CompileState.NO_CPP_COMPILER: (
+        "no C++ compiler: updates run at about half speed (Debian: apt install g++)"
+    ),
+    CompileState.REFUSED: (
+        "the update could not be compiled and runs at about half speed; see logs/compiler.log"
+    ),
+}
+
+
+def heartbeats(control: Control) -> dict[str, int]:
+    """Units of work that each role has done so far."""
+    samplers = {f"sampler-{i}": int(n) for i, n in enumerate(control.samplers["beats"])}
+    learner, evaluator = int(control.learner["beats"]), int(control.evaluator["beats"])
+    return {**samplers, "learner-0": learner, "evaluator-0": evaluator}
+
+
+class Heartbeats:
+    """How long ago each role finished its last unit of work."""
+
+    def __init__(self) -> None:
+        """No role has been seen yet."""
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def seconds_since(self, control: Control, now: float) -> dict[str, float]:
+        """Seconds since each role's heartbeat last moved."""
+        for name, beats in heartbeats(control).items():
+            if self._seen.get(name, (-1, now))[0] != beats:
+                self._seen[name] = (beats, now)
+        return {name: now - since for name, (_, since) in self._seen.items()}
+
+
+def batch_size(control: Control, config: Config) -> int:
+    """Transitions per update: what the learner uses, or what was planned until it is up."""
+    return int(control.learner["batch_size"]) or resolved(config.learner.batch_size)
+
+
+def memory_fallback_note(control: Control, config: Config) -> str | None:
+    """What the learner does differently from the plan because GPU memory ran out."""
+    if not control.learner["out_of_memory"]:
+        return None
+    place = PLACEMENTS[int(control.learner["replay_placement"])]
+    size = batch_size(control, config)
+    return f"out of GPU memory: went on with replay.placement {place} and batches of {size}"
+
+
+def warnings_from(control: Control, config: Config) -> list[str]:
+    """Everything that the counters report."""
+    learner, evaluator = control.learner, control.evaluator
+    out = []
+    if lost := int(learner["rows_lost"]):
+        out.append(f"{lost} transitions were overwritten before the learner read them")
+    if rejected := int(control.samplers["rejected"].sum()):
+        out.append(
+            f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut"
+        )
+    if broken := int(evaluator["broken_episodes"]):
+        out.append(
+            f"{broken} evaluation episodes gave NaN or infinity and do not count; "
+            "an evaluation with such an episode cannot become the best"
+        )
+    if learner["diverged"]:
+        out.append(
+            "the networks have diverged to NaN; the last good policy is kept. Lower --algo.lr"
+        )
+    if problem := memory_fallback_note(control, config):
+        out.append(problem)
+    if learner["detour"]:
+        out.append(
+            "the two GPUs cannot access each other's memory: copies go through host memory, slower"
+        )
+    if problem := COMPILE_PROBLEMS.get(control.compile_state):
+        out.append(problem)
+    if failed := int(learner["saves_failed"] + evaluator["saves_failed"]):
+        out.append(f"{failed} checkpoints could not be written; is the disk full? See logs/")
+    return out
+
+
+def missing_evaluation(control: Control, elapsed_s: float) -> list[str]:
+    """A warning if updates have run for two minutes without a single evaluation."""
+    began_s = control.first_update_s
+    if (
+        began_s is None
+        or control.evaluator["evaluations"]
+        or elapsed_s - began_s <= NO_EVALUATION_S
+    ):
+        return []
+    return ["no evaluation has ended in two minutes; if your episodes never end, set a TimeLimit"]
+
+
+def stuck_roles(silent_s: dict[str, float]) -> list[str]:
+    """A warning for each role whose heartbeat has not moved for long."""
+    return [
+        f"{name} has made no progress for {seconds:.0f} s"
+        for name, seconds in silent_s.items()
+        if seconds > STUCK_S
+    ]

@@ -1,0 +1,89 @@
+"""The screen: a page on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from spreeze.cli.screen import Screen, line, page, sparkline
+from spreeze.run.bottleneck import Bottleneck, Limit
+from spreeze.run.controller import BATCH, Change, Decision, Rates
+from spreeze.run.snapshot import Snapshot
+from spreeze.settings.config import config_with, default_config
+from spreeze.store.rundir import RunDir
+
+
+def test_a_sparkline_rises_with_its_values() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert len(sparkline(list(range(1000)), 20)) == 20
+    assert sparkline([5.0], 10) == "▁"
+    assert sparkline([], 10) == ""
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_the_page_fits_the_terminal(width: int, tmp_path: Path) -> None:
+    config = config_with(
+        default_config(env="Pendulum-v1"), {"time": "60s", "target": -200.0, "steps": "1e6"}
+    )
+    snap = Snapshot(
+        time_s=30.0,
+        env_steps=10**6,
+        updates=5000,
+        eval_return=-300.0,
+        best_return=-250.0,
+        evaluations=[(float(i), -1500.0 + 12 * i) for i in range(100)],
+        cpu_percent={"learner": 100.0, "sampler": 99.0},
+        warnings=["a warning " * 20] * 9,
+    )
+    console = Console(width=width, file=io.StringIO(), force_terminal=True)
+    lines = console.render_lines(page(snap, RunDir(tmp_path), config, width))
+    assert len(lines) <= 24
+    assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
+
+
+def test_without_a_terminal_the_screen_is_a_line_now_and_then(tmp_path: Path) -> None:
+    out = io.StringIO()
+    with Screen(Console(file=out, width=80)) as screen:
+        for _ in range(10):
+            screen(Snapshot(time_s=3.0, env_steps=5), RunDir(tmp_path), default_config())
+    assert len(out.getvalue().splitlines()) == 1
+    assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "device", "said"),
+    [
+        (Bottleneck(Limit.STARTING), "cpu", "limit: starting"),
+        (Bottleneck(Limit.COLLECTING), "cpu", "limit: starting: collecting the first transitions"),
+        (Bottleneck(Limit.SAMPLERS, 31.2), "cpu", "limit: samplers (the learner waits 31 %"),
+        (Bottleneck(Limit.LEARNER, 42.0), "cpu", "limit: learner (the samplers wait 42 %"),
+        (Bottleneck(Limit.NOBODY_WAITS), "cuda:0", "limit: learner's GPU and the samplers' cores"),
+        (Bottleneck(Limit.NOBODY_WAITS), "cpu", "limit: learner's CPU and the samplers' cores"),
+    ],
+)
+def test_a_line_says_what_limits_the_run(bottleneck: Bottleneck, device: str, said: str) -> None:
+    config = config_with(default_config(), {"device": device})
+    assert said in line(Snapshot(bottleneck=bottleneck), config)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"), [(True, "batch 256 -> 512: +12 % (kept)"), (False, "+12 % (undone)")]
+)
+def test_a_line_says_what_the_tuner_did_last(kept: bool, said: str) -> None:
+    decision = Decision(Rates(100.0, 1000.0, 256), (Change(BATCH, 256, 512),), 0.12, kept)
+    assert said in line(Snapshot(decision=decision), default_config())
+
+
+def test_the_token_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+    snap = Snapshot(page="http://127.0.0.1:1/?token=secret")
+    out = io.StringIO()
+    with Screen(Console(file=out, width=80)) as screen:
+        screen(snap, RunDir(tmp_path), default_config())
+    assert "http://127.0.0.1:1/" in out.getvalue()
+    assert "secret" not in out.getvalue()
+    console = Console(width=80, file=io.StringIO(), force_terminal=True)
+    lines = console.render_lines(page(snap, RunDir(tmp_path), default_config(), 80))
+    assert "token=secret" in "".join(segment.text for row in lines for segment in row)
