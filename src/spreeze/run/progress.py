@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -45,9 +47,14 @@ class Progress:
     """Follows one run through its control wire; `look` brings `snapshot` up to date."""
 
     def __init__(
-        self, config: Config, control: Control, started_s: float, recorder: Recorder
+        self,
+        config: Config,
+        control: Control,
+        started_s: float,
+        recorder: Recorder,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`started_s`: when the command started, on the monotonic clock."""
+        """`started_s`: when the command started, on `clock`."""
         self.config = config
         self.snapshot = Snapshot()
         self.pids: dict[str, int] = {}
@@ -56,7 +63,7 @@ class Progress:
         """What the supervisor reported; first among the warnings."""
         self.target_reached_s: float | None = None
         self._control = control
-        self._started_s = started_s
+        self._started_s, self._clock = started_s, clock
         self._recorder = recorder
         self._sample_rate, self._update_rate, self._frame_rate = Rate(), Rate(), Rate()
         self._stalls = {name: Rate() for name in ("samplers", "learner", "evaluator", "visualizer")}
@@ -68,14 +75,14 @@ class Progress:
         self._heartbeats, self._cpu, self._gpu = Heartbeats(), CpuMeter(), GpuMeter(config.devices)
         self._lags: list[float] = []
         self._ages: list[float] = []
-        self._measured_s = 0.0
+        self._measured_s = -math.inf
         self._first: Counts | None = None
         """At the first update: the summary's rates are over what came after."""
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the command started."""
-        return time.monotonic() - self._started_s
+        return self._clock() - self._started_s
 
     def note(self, text: str) -> None:
         """Tell the user about an event: among the warnings, and as a line in the metrics."""
@@ -87,7 +94,7 @@ class Progress:
 
     def look(self) -> Snapshot:
         """Read the control wire and bring the snapshot up to date."""
-        control, snap, now = self._control, self.snapshot, time.monotonic()
+        control, snap, now = self._control, self.snapshot, self._clock()
         snap.time_s = self.elapsed_s
         self._look_at_counts(now)
         self._look_at_evaluations()
@@ -98,7 +105,7 @@ class Progress:
             self._first = self._counts()
         if now - self._measured_s >= MEASURE_EVERY_S:
             self._measured_s = now
-            self._measure()
+            self._measure(now)
         snap.bottleneck = self._bottleneck()
         snap.warnings = self._warnings(now)
         return snap
@@ -238,7 +245,7 @@ class Progress:
         snap, rows = self.snapshot, int(self._control.learner["rows_learned"])
         return Counts(snap.time_s, snap.env_steps, snap.updates, rows)
 
-    def _measure(self) -> None:
+    def _measure(self, now: float) -> None:
         """Measure CPU and GPU use, and write a line of metrics."""
         snap, control = self.snapshot, self._control
         self._arrivals.append((snap.time_s, snap.env_steps))
@@ -252,7 +259,7 @@ class Progress:
             "perf/update_frame_hz": snap.update_frame_hz,
             "perf/cpu_percent": sum(snap.cpu_percent.values()),
             "perf/gpu_percent": snap.gpu_percent,
-            "perf/frames_hz": self._frame_rate.update(float(control.visualizer["frames"])),
+            "perf/frames_hz": self._frame_rate.update(float(control.visualizer["frames"]), now),
             "replay/age_s": self._replay_age(),
         }
         values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from spreeze.roles.context import Job
 from spreeze.run.processes.pool import Observer, Processes, needs_torch
@@ -17,8 +18,9 @@ Task = Job | Observer
 class StartQueue:
     """Which processes are to be started, and when."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is to be started yet."""
+        self._clock = clock
         self.exits: Counter[str] = Counter()
         """How often each process has ended although the run continued."""
         self._waiting: list[tuple[float, Task]] = []
@@ -33,12 +35,12 @@ class StartQueue:
         count = self.exits[task.name]
         if count > len(DELAYS_S):
             return False
-        self._waiting.append((time.monotonic() + DELAYS_S[count - 1], task))
+        self._waiting.append((self._clock() + DELAYS_S[count - 1], task))
         return True
 
     def pop_due(self, processes: Processes) -> list[Task]:
         """Take out the processes that can be started now."""
-        now, due, waiting = time.monotonic(), [], []
+        now, due, waiting = self._clock(), [], []
         for start_s, task in self._waiting:
             if start_s <= now and processes.ready(needs_torch(task)):
                 due.append(task)

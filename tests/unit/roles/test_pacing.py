@@ -1,4 +1,4 @@
-"""How far samplers may go ahead of the updates."""
+"""How far samplers may run ahead of the learner."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from spreeze.roles.pacing import NO_LIMIT, SampleBudget
 
 
 def test_the_first_ratio_counts_from_the_warm_up() -> None:
-    pace = SampleBudget(warmup_steps=1000)
-    assert pace.allowed_steps(0, 0.0, steps=10) == NO_LIMIT, "until the warm-up is done"
-    assert pace.allowed_steps(30, 0.03, steps=1500) == 2000
-    assert pace.allowed_steps(60, 0.03, steps=2000) == 3000
+    budget = SampleBudget(warmup_steps=1000)
+    assert budget.allowed_steps(0, 0.0, steps=10) == NO_LIMIT, "until the warm-up is done"
+    assert budget.allowed_steps(30, 0.03, steps=1500) == 2000
+    assert budget.allowed_steps(60, 0.03, steps=2000) == 3000
 
 
-def test_a_new_ratio_holds_from_then_on_and_stops_nobody() -> None:
-    pace = SampleBudget(warmup_steps=1000)
-    assert pace.allowed_steps(30_000, 0.03, steps=1_000_000) == 1_001_000
-    first = pace.allowed_steps(30_001, 0.05, steps=1_001_000)
-    assert first == 1_001_000, "half a million steps would have to wait for updates"
-    assert pace.allowed_steps(30_101, 0.05, steps=first) == first + 2000
-    assert pace.allowed_steps(30_101, 0.03, steps=1_003_000) == 1_003_000, "and back"
-    assert pace.allowed_steps(30_131, 0.03, steps=1_003_000) == 1_004_000
+def test_a_new_ratio_applies_from_then_on_and_stops_no_sampler() -> None:
+    budget = SampleBudget(warmup_steps=1000)
+    assert budget.allowed_steps(30_000, 0.03, steps=1_000_000) == 1_001_000
+    first = budget.allowed_steps(30_001, 0.05, steps=1_001_000)
+    assert first == 1_001_000, "applied to all steps, samplers would wait for 20,000 updates"
+    assert budget.allowed_steps(30_101, 0.05, steps=first) == first + 2000
+    assert budget.allowed_steps(30_101, 0.03, steps=1_003_000) == 1_003_000, "and back"
+    assert budget.allowed_steps(30_131, 0.03, steps=1_003_000) == 1_004_000
