@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import Config, resolved
-from spreeze.spec import PLACEMENTS
 from spreeze.wires.control import CompileState, Control
 
 NO_EVALUATION_S = 120.0
