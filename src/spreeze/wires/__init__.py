@@ -1,1 +1,6 @@
-"""Wires: shared-memory connections between roles, both ends of each in one file."""
+"""Wires: how roles exchange data through shared memory. Each wire has both ends in one file.
+
+`arena` is the memory itself. `experience` carries rows from samplers to the learner, `weights` carries
+policies from the learner to everybody else, and `control` has the small numbers that all roles read.
+No wire has a lock: a process that is killed while it holds one would block the others forever.
+"""

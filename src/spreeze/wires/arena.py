@@ -1,12 +1,12 @@
 """The arena: one block of anonymous shared memory that holds every wire of a run.
 
-A memfd has no name, so nothing can be left in /dev/shm, no other user can open it, and Docker's
-small /dev/shm does not limit it; it goes when the last process that maps it goes, however it dies.
-Its pages are taken at creation (`posix_fallocate`): a sparse block ends in SIGBUS later. Sealed
-against resizing, so that no process can cut the memory under another.
+It is a memfd. It has no name, so nothing can be left in /dev/shm, no other user can open it, and Docker's
+small /dev/shm does not limit it. The kernel frees it when the last process that maps it ends, however
+that process ends. All pages are allocated at creation (`posix_fallocate`): a sparse block would end in
+SIGBUS later. It is sealed against resizing, so no process can cut the memory under another.
 
-The protocols of the wires rely on stores becoming visible in program order, which x86-64 gives
-and ARM64 does not; `placement.supports_wires` refuses there.
+The protocols of the wires rely on stores becoming visible in program order. x86-64 guarantees that,
+ARM64 does not, and `machine.facts.shared_memory_problem` refuses to run there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 @dataclass(frozen=True)
 class Block:
-    """One named array in the arena."""
+    """A named array in the arena."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,20 +41,20 @@ class Block:
 
 
 def arena_bytes(blocks: list[Block]) -> int:
-    """Bytes that an arena of these blocks takes."""
+    """Size of an arena with these blocks."""
     return sum(block.num_bytes for block in blocks)
 
 
 class Arena:
-    """Named arrays in shared memory; the creator hands `fd` and `blocks` to those who attach."""
+    """Named arrays in shared memory. The creator passes `fd` and `blocks` to the processes that attach."""
 
     def __init__(self, fd: int, blocks: list[Block]) -> None:
-        """Map the memory behind `fd`; it must have been made for the same blocks."""
+        """Map the memory behind `fd`, which must have been created with the same blocks."""
         self.fd = fd
         self.blocks = blocks
         expected = arena_bytes(blocks)
         if (found := os.fstat(fd).st_size) != expected:
-            raise ValueError(f"shared memory holds {found} bytes, the layout asks for {expected}")
+            raise ValueError(f"shared memory holds {found} bytes, the layout needs {expected}")
         memory = mmap.mmap(fd, expected)
         self._arrays: dict[str, NDArray[Any]] = {}
         offset = 0
@@ -65,7 +65,7 @@ class Arena:
 
     @staticmethod
     def create(blocks: list[Block]) -> Arena:
-        """Take and seal the memory; OSError if the machine has not got it."""
+        """Allocate and seal the memory; OSError if the machine does not have it."""
         fd = os.memfd_create("spreeze", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(fd, 0, arena_bytes(blocks))
@@ -79,6 +79,6 @@ class Arena:
         return self._arrays[name]
 
     def close(self) -> None:
-        """Give back the descriptor; the mapping goes with the last array that looks into it."""
+        """Close the descriptor. The mapping lasts as long as any array still points into it."""
         self._arrays.clear()
         os.close(self.fd)

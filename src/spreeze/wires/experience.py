@@ -1,23 +1,23 @@
 """The experience wire: one lane per sampler, from its environments to the learner's replay.
 
 A lane is a ring of rows with a single writer, the sampler, and a single reader, the learner.
-Nobody waits: a writer that is a whole ring ahead overwrites the oldest rows, and the reader
-counts them as lost. Two words, both counts of rows since the start and both written by the
-sampler alone, make every accepted row whole:
+Neither waits for the other: a writer that is a whole ring ahead overwrites the oldest rows, and the
+reader counts them as lost. Two words guarantee that every row the reader accepts is whole. Both count
+rows since the start, and only the sampler writes them:
 
-    reserved    rows below this number may be under the pen      (stored before the slots change)
+    reserved    rows below this number may be half-written       (stored before the slots change)
     committed   rows below this number are complete              (stored after the slots changed)
 
 Writer:  reserved = max(reserved, committed + n); fill the slots; committed += k  (k <= n)
-Reader:  end = committed; copy rows [start, end); then re-read reserved: a copied row is good
-         only if nobody began to overwrite its slot, that is if  row + capacity >= reserved.
+Reader:  end = committed; copy rows [start, end); then read reserved again: a copied row is good
+         only if the writer has not begun to overwrite its slot, i.e. if  row + capacity >= reserved.
 
-A writer killed between the two stores leaves rows that were never committed; its successor
-writes them again. `reserved` never goes back: the dead writer may have spoilt the oldest rows
-of the slots it reserved, and only this word still tells the reader so.
+A writer that is killed between the two stores leaves rows that were never committed; its successor
+writes them again. `reserved` never decreases: the dead writer may have overwritten the oldest rows in
+the slots it had reserved, and this word is the only trace of that.
 
-Blocks are always contiguous: the ring has `block` spare slots behind its end, and what is
-written there is copied to the front at commit.
+Blocks are always contiguous: the ring has `block` spare slots after its end, and `commit` copies
+what was written there to the front.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def experience_blocks(layout: Layout, num_lanes: int, capacity: int, block: int)
     if block > capacity:
         raise ValueError(f"a lane of {capacity} rows cannot take blocks of {block}")
     return [
-        # One line of memory per lane's words: two samplers never write to the same cache line.
+        # Each lane's words have their own cache line: two samplers never write to the same one.
         Block("experience.words", (num_lanes, 8), np.int64),
         Block("experience.rows", (num_lanes, capacity + block), layout.dtype),
     ]
@@ -48,7 +48,7 @@ class LaneWriter:
     """The sampler's end of a lane."""
 
     def __init__(self, words: NDArray[np.int64], rows: Rows, block: int) -> None:
-        """Take over a lane where its last writer committed."""
+        """Continue a lane after the last row its previous writer committed."""
         self._words = words
         self._rows = rows
         self._block = block
@@ -56,14 +56,14 @@ class LaneWriter:
         self._committed = int(words[COMMITTED])
 
     def reserve(self) -> Rows:
-        """The next `block` slots, to be filled in place."""
+        """The next `block` slots, to fill in place."""
         end = self._committed + self._block
         self._words[RESERVED] = max(self._words[RESERVED], end)
         start = self._committed % self._capacity
         return self._rows[start : start + self._block]
 
     def commit(self, num_rows: int) -> None:
-        """Publish the first `num_rows` of the reserved slots."""
+        """Publish the first `num_rows` of the reserved slots; the others stay unwritten."""
         start = self._committed % self._capacity
         spilled = start + num_rows - self._capacity
         if spilled > 0:
@@ -78,7 +78,7 @@ class LaneReader:
     def __init__(
         self, words: NDArray[np.int64], rows: NDArray[Any], block: int, start: int = 0
     ) -> None:
-        """Begin with row number `start`."""
+        """Start with row number `start`."""
         self._words = words
         self._rows = rows
         self._capacity = len(rows) - block
@@ -87,11 +87,11 @@ class LaneReader:
 
     @property
     def num_waiting(self) -> int:
-        """Committed rows that were not drained yet, overwritten ones included."""
+        """Committed rows that are not drained yet, including overwritten ones."""
         return int(self._words[COMMITTED]) - self._next
 
     def drain(self, into: NDArray[Any]) -> NDArray[Any]:
-        """Copy the oldest new rows to the front of `into`; returns those that are whole."""
+        """Copy the oldest new rows to the front of `into`; returns the part of `into` with whole rows."""
         committed = int(self._words[COMMITTED])
         oldest = committed - self._capacity
         if self._next < oldest:
@@ -102,7 +102,7 @@ class LaneReader:
         into[:head] = self._rows[slot : slot + head]
         into[head:num_rows] = self._rows[: num_rows - head]
         self._next = start + num_rows
-        # The re-check: whatever the writer has reserved since then may have been half-written.
+        # The re-check: a slot that the writer has reserved by now may have been half-written.
         spoilt = min(max(int(self._words[RESERVED]) - self._capacity - start, 0), num_rows)
         self.num_lost += spoilt
         return into[spoilt:num_rows]
@@ -116,19 +116,19 @@ class Experience:
     """All lanes of a run."""
 
     def __init__(self, arena: Arena, block: int) -> None:
-        """Look at the lanes in an arena made with `experience_blocks`."""
+        """Open the lanes in an arena that was created with `experience_blocks`."""
         self._words = arena["experience.words"]
         self._rows = arena["experience.rows"]
         self._block = block
 
     def writer(self, lane: int) -> LaneWriter:
-        """The one writing end of a lane."""
+        """The writing end of a lane; a lane has one writer at a time."""
         return LaneWriter(self._words[lane], self._rows[lane], self._block)
 
     def readers(self, as_words: bool = False) -> list[LaneReader]:
-        """The reading ends of all lanes, for the one reader; from the oldest rows they still hold.
+        """The reading ends of all lanes, starting at the oldest row that each still holds.
 
-        With `as_words` rows are drained as lines of 32-bit words: numpy copies records far slower.
+        With `as_words`, rows are drained as a matrix of 32-bit words: numpy copies records far slower.
         """
         ends = []
         for words, rows in zip(self._words, self._rows, strict=True):

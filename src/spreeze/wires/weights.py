@@ -1,15 +1,15 @@
-"""The weights wire: the learner publishes the policy, everybody else takes the newest.
+"""The weights wire: the learner publishes the policy, all other roles fetch the newest one.
 
-A published vector lies in one of three slots, each with its own version and checksum:
+Published vectors rotate through three slots, each with its own version and checksum:
 
     Writer:  seal[slot] = 0; write data, counters and checksum; seal[slot] = version; newest = version
     Reader:  version = newest; copy slot version % 3; accept only if seal[slot] is still `version`
              after the copy and the checksum of the copy is right, else keep the old weights.
 
-A reader is never in the way of the writer; it would have to sleep through two publications in
-the middle of one copy to find its slot taken, and then it just tries again later. A learner that
-is killed while it writes leaves the last version readable, since it never touches that slot.
-Version 0 means that nothing was published yet.
+Readers never block the writer. A reader finds its slot overwritten only if two more versions are
+published during one copy; then it keeps its old weights and tries again later. A learner that is killed
+while it writes leaves the last version readable, because it never touches that slot. Version 0 means
+that nothing is published yet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEAL, CHECKSUM, UPDATES, ENV_STEPS = range(4)
 
 @dataclass(frozen=True)
 class Stamp:
-    """Which weights these are: their version, and the counters when they were published."""
+    """Which weights these are: their version, and the counters at the time of publication."""
 
     version: int = 0
     updates: int = 0
@@ -45,10 +45,10 @@ def weights_blocks(size: int) -> list[Block]:
 
 
 class Weights:
-    """Both ends of the wire; one process publishes, any number fetch."""
+    """Both ends of the wire. One process publishes, any number fetch."""
 
     def __init__(self, arena: Arena) -> None:
-        """Look at an arena made with `weights_blocks`."""
+        """Open the wire in an arena that was created with `weights_blocks`."""
         self._newest = arena["weights.newest"]
         self._slots = arena["weights.slots"]
         self._data = arena["weights.data"]
@@ -56,13 +56,13 @@ class Weights:
 
     @property
     def version(self) -> int:
-        """The newest published version, 0 before the first."""
+        """The newest published version; 0 before the first."""
         return int(self._newest[0])
 
     def publish(self, vector: Floats, updates: int, env_steps: int) -> int:
         """Make `vector` the newest policy; returns its version."""
         if vector.shape != (self.size,) or vector.dtype != np.float32:
-            raise ValueError(f"{vector.dtype}{vector.shape} is no policy of {self.size} float32")
+            raise ValueError(f"{vector.dtype}{vector.shape} is not a policy of {self.size} float32")
         version = self.version + 1
         slot = self._slots[version % SLOTS]
         slot[SEAL] = 0
@@ -74,10 +74,10 @@ class Weights:
         return version
 
     def fetch(self, into: Floats, have: int) -> Stamp | None:
-        """Copy the newest policy if it is newer than version `have`; None: keep what you have.
+        """Copy the newest policy if it is not version `have`; None means keep what you have.
 
-        When None is returned although the version moved, `into` may hold torn data: fetch into a
-        spare vector, never into the one in use.
+        If it returns None although there is a new version, `into` may hold torn data. Fetch into a spare
+        vector, never into the one in use; `WeightsReader` does so.
         """
         version = self.version
         if version == have:
@@ -89,3 +89,23 @@ class Weights:
         if int(slot[SEAL]) != version or zlib.crc32(into.data) != checksum:
             return None
         return stamp
+
+
+class WeightsReader:
+    """Keeps a vector at the newest published weights; torn data never reaches it."""
+
+    def __init__(self, weights: Weights, vector: Floats) -> None:
+        """Follow `weights` with `vector`, which is changed in place."""
+        self._weights, self._vector = weights, vector
+        self._spare = vector.copy()
+        self.stamp = Stamp()
+        """Which weights the vector holds; version 0 before the first."""
+
+    def refresh(self) -> bool:
+        """Fetch the newest weights; returns whether the vector changed."""
+        stamp = self._weights.fetch(self._spare, self.stamp.version)
+        if stamp is None:
+            return False
+        self._vector[:] = self._spare
+        self.stamp = stamp
+        return True
