@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from spreeze.envs.group import make_group
 from spreeze.envs.targets import EnvTarget, make_env
-from spreeze.envs.transitions import make_group
 from spreeze.errors import RunFailed
 from spreeze.policy import Policy
 from spreeze.roles.context import Context, Job, join, start

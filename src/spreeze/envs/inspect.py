@@ -1,4 +1,7 @@
-"""What an environment is: tried out, checked and described before a run starts."""
+"""Inspection: an environment is made once, tried out and described before a run starts.
+
+What training relies on is checked here: spaces, shapes, finite numbers. The result is an `EnvSpec`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from gymnasium import wrappers
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from spreeze.envs.envpool import EnvPoolTarget
-from spreeze.envs.observations import NoVector, parts_of
+from spreeze.envs.observations import NotFlattenable, parts_of
 from spreeze.envs.targets import EnvTarget, make_env, missing_extra, unknown_env
 from spreeze.errors import UsageError
 from spreeze.spec import EnvSpec, flatten_obs
@@ -22,7 +25,7 @@ TIMED_STEPS, TIMED_S = 30, 0.05
 
 
 def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
-    """Make the environment once, check all that training relies on, and describe it."""
+    """Make the environment once, check everything that training relies on, and describe it."""
     try:
         env = make_env(target, checked=True)
     except gym.error.UnregisteredEnv as error:
@@ -35,14 +38,14 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
         if not isinstance(env, gym.Env | VectorEnv):
             raise UsageError(
                 [
-                    f"env {name}: gave a {type(env).__name__}, not a gymnasium.Env. "
+                    f"env {name}: made a {type(env).__name__}, not a gymnasium.Env. "
                     "Environments of the old gym package need a wrapper such as shimmy's."
                 ]
             )
         spec = _describe(name, env)
         _try_out(spec, env)
-        spec = dataclasses.replace(spec, step_us=_time_of_a_step(env))
-        # A pool has as many environments as it is asked for.
+        spec = dataclasses.replace(spec, step_us=_measure_step_us(env))
+        # EnvPool makes as many environments as it is asked for.
         return (
             dataclasses.replace(spec, vector_envs=None)
             if isinstance(target, EnvPoolTarget)
@@ -54,19 +57,20 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
 
 
 def evaluation_env(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
-    """What to evaluate on: of a pool, Gymnasium's own environment of that id, if it is here and alike."""
+    """The environment to evaluate on. For EnvPool: Gymnasium's environment of the same id, if it is
+    installed and has the same spaces, so that scores can be compared."""
     if not isinstance(target, EnvPoolTarget):
         return target
     try:
         found = inspect_env(target.target, spec.id)
-    except Exception:  # whatever is wrong with it, the pool is there
+    except Exception:  # whatever is wrong with it, EnvPool's works
         return target
     same = found.obs_shape == spec.obs_shape and found.obs_parts == spec.obs_parts
     return target.target if same and _same_actions(found, spec) else target
 
 
 def _same_actions(a: EnvSpec, b: EnvSpec) -> bool:
-    """Engines round bounds such as 0.4 differently."""
+    """Compare action spaces; engines round bounds such as 0.4 differently."""
     return (
         (a.action_shape, a.num_actions, a.first_action)
         == (b.action_shape, b.num_actions, b.first_action)
@@ -82,21 +86,21 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
     problems = [*_obs_problems(name, obs), *_action_problems(name, act)]
     if vector and env.metadata.get("autoreset_mode") is None:
         problems.append(
-            f'env {name}: this vector environment does not say how it resets; set metadata["autoreset_mode"].'
+            f'env {name}: this vector environment does not declare its auto-reset mode; set metadata["autoreset_mode"].'
         )
     if problems:
         raise UsageError(problems)
     parts = parts_of(obs)
     limit = env.spec.max_episode_steps if env.spec is not None else None
-    choice = isinstance(act, gym.spaces.Discrete)
+    discrete = isinstance(act, gym.spaces.Discrete)
     return EnvSpec(
         id=name,
         obs_shape=(sum(part.size for part in parts),) if parts else obs.shape,
         action_shape=act.shape,
-        action_low=() if choice else tuple(act.low.ravel().tolist()),
-        action_high=() if choice else tuple(act.high.ravel().tolist()),
-        num_actions=int(act.n) if choice else None,
-        first_action=int(act.start) if choice else 0,
+        action_low=() if discrete else tuple(act.low.ravel().tolist()),
+        action_high=() if discrete else tuple(act.high.ravel().tolist()),
+        num_actions=int(act.n) if discrete else None,
+        first_action=int(act.start) if discrete else 0,
         max_episode_steps=limit,
         vector_envs=env.num_envs if isinstance(env, VectorEnv) else None,
         obs_parts=parts,
@@ -104,7 +108,7 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
 
 
 def _action_space(env: Any) -> gym.Space[Any]:
-    """The actions of one environment. ClipAction has no bounds of its own: those it clips to."""
+    """The action space of one environment. ClipAction declares no bounds; take those it clips to."""
     name = "single_action_space" if isinstance(env, VectorEnv) else "action_space"
     space: gym.Space[Any] = getattr(env, name)
     layer = env
@@ -118,15 +122,15 @@ def _action_space(env: Any) -> gym.Space[Any]:
 def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
     try:
         parts = parts_of(space)
-    except NoVector as error:
+    except NotFlattenable as error:
         return [f"env {name}: observations cannot be flattened: {error}."]
     if parts:
         size = sum(part.size for part in parts)
         return [] if size else [f"env {name}: observations {space} are empty."]
     if not isinstance(space, gym.spaces.Box):
         return [
-            f"env {name}: observations are {space}; what can be trained on is Box, Discrete, MultiDiscrete, "
-            "MultiBinary, or a Dict or Tuple of them."
+            f"env {name}: observations are {space}; supported are Box, Discrete, MultiDiscrete, "
+            "MultiBinary, and a Dict or Tuple of them."
         ]
     if len(space.shape) > 2:
         return [
@@ -143,9 +147,7 @@ def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
     if isinstance(space, gym.spaces.Discrete):
         return []
     if not isinstance(space, gym.spaces.Box):
-        return [
-            f"env {name}: actions are {space}; only Box and Discrete actions can be trained on."
-        ]
+        return [f"env {name}: actions are {space}; only Box and Discrete actions are supported."]
     if int(np.prod(space.shape)) == 0:
         return [f"env {name}: actions of shape {space.shape} are empty."]
     if not np.issubdtype(space.dtype, np.floating):
@@ -156,7 +158,7 @@ def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
         which = ", ".join(f"{i}: [{low[i]}, {high[i]}]" for i in open_ended[:4])
         return [
             f"env {name}: actions without bounds on both sides ({which}) have no scale to explore on. "
-            "Give the action space finite low and high, for instance with gymnasium.wrappers.TransformAction."
+            "Give the action space a finite low and high, for instance with gymnasium.wrappers.TransformAction."
         ]
     if np.any(low >= high):
         i = int(np.flatnonzero(low >= high)[0])
@@ -165,48 +167,41 @@ def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
 
 
 def _try_out(spec: EnvSpec, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
-    """A few real steps: shapes and numbers must be what the spaces promise."""
+    """Take a few real steps: shapes and numbers must be what the spaces promise."""
     vector = isinstance(env, VectorEnv)
     shape = (env.num_envs, *spec.obs_shape) if isinstance(env, VectorEnv) else spec.obs_shape
     env.action_space.seed(0)
-
-    def check(obs: Any, where: str) -> None:
-        try:
-            array = flatten_obs(spec.obs_parts, obs) if spec.obs_parts else np.asarray(obs)
-        except (LookupError, ValueError) as error:
-            raise UsageError(
-                [
-                    f"env {spec.id}: {where} gave an observation that does not fit its space: {error}."
-                ]
-            ) from None
-        if array.shape != shape:
-            raise UsageError(
-                [
-                    f"env {spec.id}: {where} gave an observation of shape {array.shape}; its space says {shape}."
-                ]
-            )
-        if not np.all(np.isfinite(array)):
-            i = int(np.flatnonzero(~np.isfinite(array.ravel()))[0])
-            raise UsageError(
-                [
-                    f"env {spec.id}: {where} gave {array.ravel()[i]} as observation {i}; observations must be finite."
-                ]
-            )
-
-    check(env.reset(seed=0)[0], "reset")
+    _check_obs(spec, env.reset(seed=0)[0], shape, "reset")
     for _ in range(5):
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        check(obs, "step")
+        _check_obs(spec, obs, shape, "step")
         if not np.all(np.isfinite(np.asarray(reward, np.float64))):
             raise UsageError(
-                [f"env {spec.id}: step gave the reward {reward}; rewards must be finite."]
+                [f"env {spec.id}: step returned the reward {reward}; rewards must be finite."]
             )
         if not vector and (terminated or truncated):
             env.reset()
 
 
-def _time_of_a_step(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> float:
-    """Microseconds of a step that nothing disturbs; under Gymnasium's checker, so a little too many."""
+def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> None:
+    """UsageError unless an observation has this shape and is finite."""
+    try:
+        array = flatten_obs(spec.obs_parts, obs) if spec.obs_parts else np.asarray(obs)
+    except (LookupError, ValueError) as error:
+        problem = f"an observation that does not fit its space: {error}."
+    else:
+        if array.shape != shape:
+            problem = f"an observation of shape {array.shape}; its space says {shape}."
+        elif not np.all(np.isfinite(array)):
+            i = int(np.flatnonzero(~np.isfinite(array.ravel()))[0])
+            problem = f"{array.ravel()[i]} as observation {i}; observations must be finite."
+        else:
+            return
+    raise UsageError([f"env {spec.id}: {method} returned {problem}"])
+
+
+def _measure_step_us(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> float:
+    """Microseconds of an undisturbed step; slightly too many, because Gymnasium's checker runs too."""
     num = env.num_envs if isinstance(env, VectorEnv) else 1
     env.reset(seed=0)
     env.action_space.seed(0)

@@ -1,4 +1,4 @@
-"""Observations that are no vector yet, Dict, Tuple and choices: their members, and environments that give them end to end."""
+"""Observations that are not a Box: how Dict, Tuple and discrete ones become one flat vector."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from spreeze.spec import Floats, ObsPart, flatten_obs
 
 
-class NoVector(ValueError):
-    """A member of an observation that cannot be laid into a vector; the message names it."""
+class NotFlattenable(ValueError):
+    """A member of an observation space has no flat form; the message names it."""
 
 
 def parts_of(space: Space[Any]) -> tuple[ObsPart, ...]:
-    """The members of a space in Gymnasium's flat order, a choice being its only one; none for a Box."""
+    """The members of a space, in the order of `gymnasium.spaces.flatten`; empty for a Box."""
     made_of_parts = isinstance(space, Dict | Tuple | Discrete | MultiDiscrete | MultiBinary)
     return tuple(_parts(space, ())) if made_of_parts else ()
 
@@ -35,25 +35,25 @@ def _parts(space: Space[Any], path: tuple[str | int, ...]) -> Iterator[ObsPart]:
     elif isinstance(space, Box | MultiBinary) and len(space.shape) <= 2:
         yield ObsPart(path=path, shape=tuple(space.shape))
     else:
-        raise NoVector(f"{'.'.join(map(str, path))} is {space}")
+        raise NotFlattenable(f"{'.'.join(map(str, path))} is {space}")
 
 
 class FlatObservation(gym.ObservationWrapper[Floats, Any, Any]):
-    """An environment whose observations come end to end, as `policy.predict` lays them."""
+    """Flattens observations the way `policy.predict` does."""
 
     def __init__(self, env: gym.Env[Any, Any], parts: tuple[ObsPart, ...]) -> None:
-        """Wrap `env`."""
+        """Wrap `env`, whose observations have these parts."""
         super().__init__(env)
         self.parts = parts
         size = sum(part.size for part in parts)
         self.observation_space = Box(-np.inf, np.inf, (size,), np.float32)
 
     def observation(self, observation: Any) -> Floats:
-        """The members end to end."""
+        """All members in one vector."""
         return flatten_obs(self.parts, observation)
 
 
 def flattened(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """The environment itself, or a wrapper around it if its observations have parts."""
+    """`env` with flat observations: itself if they are a Box, else a wrapper around it."""
     parts = parts_of(env.observation_space)
     return FlatObservation(env, parts) if parts else env

@@ -1,4 +1,8 @@
-"""Views: an environment that can be looked at, and how to draw it on a machine without a display."""
+"""Rendering: a `View` is an environment with its picture.
+
+Most training machines have no display, and a broken graphics driver kills the process that uses it.
+`view_without_display` therefore tries each OpenGL backend in a throw-away process first.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -24,10 +29,12 @@ from spreeze.spec import EnvSpec, Floats
 
 Frame = NDArray[np.uint8]
 
-TRY_LIMIT_S = 60.0
+TRIAL_LIMIT_S = 60.0
+"""How long a throw-away process may take for its first picture."""
 WIDTH, HEIGHT = 400, 300
-"""Of what MuJoCo draws: software rendering takes its time by the pixel."""
-SMOOTH_HZ = 30.0
+"""Size of MuJoCo's pictures: the time of software rendering grows with the pixels."""
+DEFAULT_HZ = 30.0
+"""Env steps per second for an environment that does not declare `render_fps`."""
 
 
 class NoPicture(RuntimeError):
@@ -35,26 +42,26 @@ class NoPicture(RuntimeError):
 
 
 class View:
-    """One environment with its picture; plays episode after episode."""
+    """One environment and its picture, played episode by episode."""
 
     def __init__(self, target: EnvTarget, spec: EnvSpec, mode: str = "rgb_array") -> None:
-        """Make the environment so that it draws: for us, or with mode `human` in a window."""
-        env = _make_drawn(target, mode)
-        _follow_the_robot(env)
+        """Make the environment with a render mode: `rgb_array` for frames, `human` for a window."""
+        env = _make_rendered(target, mode)
+        _track_the_robot(env)
         self._env = env
         self._stepper = LoopStepper([flattened(env)])
         self._outcome = Outcome(1, spec.obs_size)
-        self.steps_hz = float(env.metadata.get("render_fps") or SMOOTH_HZ)
-        """Env steps in a second of the simulated world."""
+        self.steps_hz = float(env.metadata.get("render_fps") or DEFAULT_HZ)
+        """Env steps per second of simulated time."""
         self.total, self.ended = 0.0, True
 
     def reset(self, seed: int) -> None:
-        """Begin an episode."""
+        """Start an episode."""
         self._stepper.reset_into(seed, self._outcome)
         self.total, self.ended = 0.0, False
 
-    def step(self, act: Callable[[Floats], Floats]) -> None:
-        """One step. An ended episode stays as it is, in `total` and `ended`, until the next reset."""
+    def step(self, act: Callable[[Floats], NDArray[Any]]) -> None:
+        """Step once. After the end of an episode, `total` and `ended` keep their values until `reset`."""
         out = self._outcome
         self._stepper.step(act(out.obs), out)
         if out.valid[0]:
@@ -62,15 +69,15 @@ class View:
         self.ended = bool(out.terminated[0] or out.truncated[0] or not out.valid[0])
 
     def frame(self) -> Frame:
-        """The picture of this moment."""
-        drawn: Any = self._env.render()
-        if isinstance(drawn, list) and drawn:
-            drawn = drawn[-1]
-        picture = np.asarray(drawn)
+        """The current picture."""
+        rendered: Any = self._env.render()
+        if isinstance(rendered, list) and rendered:
+            rendered = rendered[-1]
+        picture = np.asarray(rendered)
         if picture.ndim != 3 or picture.shape[2] < 3:
             raise NoPicture(
-                f"render() gave {type(drawn).__name__} instead of a picture: the environment must "
-                "know the render mode rgb_array"
+                f"render() returned {type(rendered).__name__} instead of a picture: the environment "
+                "must support the render mode rgb_array"
             )
         return picture[:, :, :3].astype(np.uint8, copy=False)
 
@@ -79,9 +86,9 @@ class View:
         self._stepper.close()
 
 
-def _make_drawn(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
+def _make_rendered(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
     if isinstance(target, EnvPoolTarget):
-        raise NoPicture("EnvPool's environments cannot be drawn, and Gymnasium has none of that id")
+        raise NoPicture("EnvPool cannot draw its environments, and Gymnasium has none with this id")
     size: dict[str, Any] = (
         {"width": WIDTH, "height": HEIGHT} if _is_mujoco(target) and mode != "human" else {}
     )
@@ -90,20 +97,20 @@ def _make_drawn(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
     except TypeError:
         if isinstance(target, str) and ":" not in target:
             raise
-        env = make_env(target)  # a class or factory without that argument may have set it itself
+        env = make_env(target)  # it does not take the argument, but may set the mode itself
     if isinstance(env, VectorEnv):
         env.close()
-        raise NoPicture("a vector environment is not drawn")
+        raise NoPicture("a vector environment cannot be drawn")
     if env.render_mode not in (mode, f"{mode}_list"):
         env.close()
         raise NoPicture(
-            f"the environment does not take render_mode={mode!r}: give its class or factory that argument"
+            f"the environment does not take render_mode={mode!r}: add that argument to its class or function"
         )
     return env
 
 
-def _follow_the_robot(env: gym.Env[Any, Any]) -> None:
-    """Gymnasium's own camera stands still, and a good policy runs out of its picture."""
+def _track_the_robot(env: gym.Env[Any, Any]) -> None:
+    """Use MuJoCo's tracking camera: Gymnasium's default stands still, and a good policy runs out of the picture."""
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is not None and getattr(renderer, "camera_id", 0) in (None, -1):
         with contextlib.suppress(KeyError):
@@ -115,20 +122,41 @@ def _is_mujoco(target: EnvTarget) -> bool:
     return str(getattr(spec, "entry_point", "")).startswith("gymnasium.envs.mujoco")
 
 
-def view_without_display(target: EnvTarget, spec: EnvSpec) -> View:
-    """A view that draws off screen, in this process; NoPicture if there is no way.
+class Verdict(IntEnum):
+    """Whether a picture could be drawn."""
 
-    Whether a way works is tried in a throw-away copy of this process: a broken driver ends the
-    process that asks it.
-    """
+    DRAWN = 0
+    NO_PICTURE = 1
+    """The environment itself cannot be drawn; another backend would not help."""
+    FAILED = 2
+    """Drawing failed; another backend may work."""
+
+
+class Trial(NamedTuple):
+    """The result of an attempt to draw."""
+
+    verdict: Verdict
+    problem: str = ""
+
+    @staticmethod
+    def failed(error: BaseException) -> Trial:
+        """An attempt that ended with this error."""
+        if isinstance(error, NoPicture):
+            return Trial(Verdict.NO_PICTURE, str(error))
+        return Trial(Verdict.FAILED, f"{type(error).__name__}: {error}")
+
+
+def view_without_display(target: EnvTarget, spec: EnvSpec) -> View:
+    """A view that draws off screen in this process; NoPicture if no OpenGL backend works."""
     os.environ["SDL_VIDEODRIVER"] = os.environ["SDL_AUDIODRIVER"] = "dummy"
     os.environ["PYGAME_HIDE_SUPPORT_PROMPT"] = "1"
-    ways = [os.environ["MUJOCO_GL"]] if os.environ.get("MUJOCO_GL") else ["egl", "osmesa"]
-    if len(ways) > 1 and os.environ.get("DISPLAY"):
-        ways.append("glfw")
-    view, problems = None, []
-    for way in ways:
-        os.environ["MUJOCO_GL"] = way  # read when the first picture is drawn
+    backends = [os.environ["MUJOCO_GL"]] if os.environ.get("MUJOCO_GL") else ["egl", "osmesa"]
+    if len(backends) > 1 and os.environ.get("DISPLAY"):
+        backends.append("glfw")
+    view: View | None = None
+    trials: list[Trial] = []
+    for backend in backends:
+        os.environ["MUJOCO_GL"] = backend  # read when the first picture is drawn
         try:
             if view is None:
                 view = View(target, spec)
@@ -136,58 +164,62 @@ def view_without_display(target: EnvTarget, spec: EnvSpec) -> View:
         except NoPicture:
             raise
         except Exception as error:
-            problems.append(f"{type(error).__name__}: {error}")
+            trials.append(Trial.failed(error))
             continue
-        problem = _in_throw_away_process(view.frame)
-        if not problem:
+        trials.append(try_in_child(view.frame))
+        if trials[-1].verdict is Verdict.DRAWN:
             return view
-        problems.append(problem)
-        if problem.startswith(NoPicture.__name__):
-            break  # the same whatever draws
+        if trials[-1].verdict is Verdict.NO_PICTURE:
+            break
     if view is not None:
         view.close()
-    raise NoPicture(_what_to_do(problems[0]))
+    raise NoPicture(explain(trials[0]))
 
 
-def _in_throw_away_process(function: Callable[[], object]) -> str:
-    """What went wrong in the function; empty if nothing did."""
+def try_in_child(draw: Callable[[], object]) -> Trial:
+    """Call `draw` in a throw-away copy of this process."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        words = "?"
+        trial = Trial(Verdict.FAILED, "?")
         try:
-            function()
-            words = ""
+            draw()
+            trial = Trial(Verdict.DRAWN)
         except BaseException as error:
-            words = f"{type(error).__name__}: {error}"
+            trial = Trial.failed(error)
         finally:
-            os.write(writing, words.encode()[-4000:] + b"\0")
+            os.write(writing, bytes([trial.verdict]) + trial.problem.encode()[-4000:])
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        answer = pipe.read() if select.select([pipe], [], [], TRY_LIMIT_S)[0] else b"it hangs"
+        in_time = bool(select.select([pipe], [], [], TRIAL_LIMIT_S)[0])
+        answer = pipe.read() if in_time else b""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return answer.rstrip(b"\0").decode(errors="replace") if answer else "its process was ended"
+    if not answer:
+        problem = "its process was killed" if in_time else f"no picture in {TRIAL_LIMIT_S:.0f} s"
+        return Trial(Verdict.FAILED, problem)
+    return Trial(Verdict(answer[0]), answer[1:].decode(errors="replace"))
 
 
-def _what_to_do(problem: str) -> str:
-    """The problem in one line, with the way out."""
-    line = " ".join(problem.split())[:300]
-    if line.startswith(NoPicture.__name__):
-        return line.partition(": ")[2]
+def explain(trial: Trial) -> str:
+    """The problem in one line, with what to do about it."""
+    line = " ".join(trial.problem.split())[:300]
+    if trial.verdict is Verdict.NO_PICTURE:
+        return line
+    # The errors come from other packages, so their text is all there is to tell the cause by.
+    lower = line.lower()
     for extra in ("classic", "mujoco"):
-        if EXTRAS[extra] in line.lower() and "install" in line.lower():
+        if EXTRAS[extra] in lower and "install" in lower:
             return f"{line}. {advice(extra)}"
-    words = ("gl", "egl", "osmesa", "display", "context")
-    if any(word in line.lower() for word in words):
+    if any(word in lower for word in ("gl", "egl", "osmesa", "display", "context")):
         return f"no way to draw without a display ({line}). Debian: apt install libegl1 libgl1"
     return line
 
 
 def needs_video_extra() -> str | None:
-    """What to install before pictures can be stored; None if all is there."""
+    """What to install before pictures can be stored; None if nothing is missing."""
     try:
         importlib.import_module("PIL.Image")
         importlib.import_module("imageio_ffmpeg")

@@ -1,14 +1,15 @@
-"""Stepping: several environments as one, whatever they are and however they reset.
+"""Stepping: one step of several environments, however they reset.
 
-What a step gave is true: `next_obs` is where the action led, and the fake step of an auto-reset is
-marked as none. `transitions` makes rows of it.
+Auto-reset and truncation are resolved here and nowhere else. Afterwards `next_obs` is where the action
+led, and the fake step of an auto-reset is marked as invalid. `transitions` turns the outcome into rows.
 """
 
 from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -22,53 +23,56 @@ from spreeze.envs.observations import flattened, parts_of
 from spreeze.envs.targets import EnvTarget, make_env
 from spreeze.spec import EnvSpec, Floats, flatten_obs
 
+Episode = tuple[float, int]
+"""Return and length of a whole episode."""
+
 
 class Outcome:
-    """What one step of several environments gave; the arrays are reused from step to step."""
+    """The result of one step of several environments; the arrays are reused from step to step."""
 
     def __init__(self, num_envs: int, obs_size: int) -> None:
-        """Room for `num_envs` results."""
+        """Allocate the arrays."""
         self.next_obs = np.zeros((num_envs, obs_size), np.float32)
-        """Where the action led, the last observation of an ended episode included."""
+        """Where the action led, even if that was the last observation of an episode."""
         self.obs = np.zeros((num_envs, obs_size), np.float32)
-        """What to act on next: `next_obs`, or the first observation of a new episode."""
+        """What to act on next: `next_obs`, or the first observation of the next episode."""
         self.reward = np.zeros(num_envs, np.float32)
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.zeros(num_envs, np.bool_)
         self.valid = np.ones(num_envs, np.bool_)
-        """False where this was no transition: the fake step of an auto-reset, or numbers that are not finite."""
+        """False where this was not a transition: the fake step of an auto-reset, or numbers that are not finite."""
         self.any_done_or_invalid = False
-        """Whether anything ended or was not valid; if not, nobody needs to look for it."""
+        """Whether any episode ended or any step was invalid. Mostly false, and then callers skip those checks."""
 
 
 class LoopStepper:
-    """Plain environments, one after the other: no pipes, no threads, no auto-reset.
+    """Plain environments, stepped one after the other: no pipes, no threads, no auto-reset.
 
-    The wrappers that `gym.make` puts around every environment are stepped past: whether `reset` comes
-    before `step` is known here, and the time limit is a comparison.
+    For speed it bypasses the wrappers that `gym.make` puts around every environment: the order of
+    `reset` and `step` is right by construction, and the time limit is one comparison.
     """
 
     def __init__(self, envs: list[gym.Env[Any, Any]]) -> None:
-        """Take over the environments."""
+        """Take over the environments; `close` closes them."""
         self.envs = envs
         self.num_envs = len(envs)
-        within = [_within_standard_wrappers(env) for env in envs]
+        within = [_unwrap_standard(env) for env in envs]
         self._steps = [env.step for env, _ in within]
         self._limits = [limit for _, limit in within]
         self._lengths = [0] * self.num_envs
 
     def reset_into(self, seed: int, outcome: Outcome) -> None:
-        """Begin an episode everywhere."""
+        """Start an episode in every environment."""
         for i in range(self.num_envs):
             outcome.obs[i] = self._reset(i, seed + i)
 
     def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
-        """One step of each; an ended episode is followed by a reset at once."""
+        """Step each environment; one whose episode ended is reset at once."""
         next_obs, reward, lengths = outcome.next_obs, outcome.reward, self._lengths
-        if outcome.any_done_or_invalid:  # the last time
+        if outcome.any_done_or_invalid:  # in the previous step
             outcome.terminated[:] = outcome.truncated[:] = False
             outcome.valid[:] = True
-        over = []
+        done = []
         for i, step in enumerate(self._steps):
             after, reward[i], terminated, truncated, _ = step(actions[i])
             next_obs[i] = (
@@ -78,14 +82,15 @@ class LoopStepper:
             if terminated or truncated or lengths[i] >= self._limits[i]:
                 outcome.terminated[i] = terminated
                 outcome.truncated[i] = truncated or lengths[i] >= self._limits[i]
-                over.append(i)
-        # One sum tells whether any number is not finite. One that overflows is looked at in vain.
+                done.append(i)
+        # One sum finds any number that is not finite. If the sum itself overflows, the check below
+        # finds nothing.
         if not math.isfinite(np.add.reduce(next_obs, axis=None) + np.add.reduce(reward)):
             outcome.valid[:] = np.isfinite(reward) & np.isfinite(next_obs).all(1)
-            over += [i for i in np.flatnonzero(~outcome.valid).tolist() if i not in over]
-        outcome.any_done_or_invalid = bool(over)
+            done += [i for i in np.flatnonzero(~outcome.valid).tolist() if i not in done]
+        outcome.any_done_or_invalid = bool(done)
         outcome.obs[:] = next_obs
-        for i in over:
+        for i in done:
             outcome.obs[i] = self._reset(i, None)
 
     def _reset(self, i: int, seed: int | None) -> NDArray[Any]:
@@ -93,7 +98,7 @@ class LoopStepper:
         return _first_obs(self.envs[i], seed)
 
     def close(self) -> None:
-        """Close every environment; one that raises then has done its work and is only noted."""
+        """Close every environment. One that raises is only logged: its work is done."""
         for env in self.envs:
             try:
                 env.close()
@@ -101,8 +106,8 @@ class LoopStepper:
                 traceback.print_exc()
 
 
-def _within_standard_wrappers(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], float]:
-    """What to step instead of `env`, and after how many steps its episodes are cut."""
+def _unwrap_standard(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], float]:
+    """The environment inside Gymnasium's standard wrappers, and the time limit they set."""
     limit: float = math.inf
     if type(env) is TimeLimit:
         limit, env = env._max_episode_steps, env.env
@@ -114,30 +119,30 @@ def _within_standard_wrappers(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any]
 def _first_obs(env: gym.Env[Any, Any], seed: int | None) -> NDArray[Any]:
     obs = np.asarray(env.reset(seed=seed)[0]).ravel()
     if not np.isfinite(obs).all():
-        raise ValueError(f"reset of {env} gave an observation that is not finite: {obs}")
+        raise ValueError(f"reset of {env} returned an observation that is not finite: {obs}")
     return obs
 
 
 class VectorStepper:
-    """A `gymnasium.vector.VectorEnv` as it is, in any of its auto-reset modes."""
+    """A `gymnasium.vector.VectorEnv`, in any auto-reset mode."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """Take over the environment."""
+        """Take over the environment; `close` closes it."""
         self.env = env
         self.num_envs = env.num_envs
         self._mode = AutoresetMode(env.metadata["autoreset_mode"])
         self._parts = parts_of(env.single_observation_space)
         self._resetting = np.zeros(env.num_envs, np.bool_)
-        self._lost = np.zeros(env.num_envs, np.bool_)
-        """Where the last observation was not finite, and another was acted on in its place."""
+        self._skip_next = np.zeros(env.num_envs, np.bool_)
+        """Where the last observation was not finite: the policy acted on zeros, so the next step is invalid."""
 
     def reset_into(self, seed: int, outcome: Outcome) -> None:
-        """Begin an episode everywhere."""
-        self._resetting[:] = self._lost[:] = False
+        """Start an episode in every environment."""
+        self._resetting[:] = self._skip_next[:] = False
         outcome.obs[:] = self._flat(self.env.reset(seed=seed)[0])
 
     def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
-        """One step of all; what the auto-reset did to the observations is undone here."""
+        """Step all environments, and undo what auto-reset did to the observations."""
         after, reward, terminated, truncated, info = self.env.step(actions)
         outcome.next_obs[:] = self._flat(after)
         outcome.reward[:] = reward
@@ -145,9 +150,9 @@ class VectorStepper:
         outcome.truncated[:] = truncated
         done = outcome.terminated | outcome.truncated
         outcome.obs[:] = outcome.next_obs
-        # NEXT_STEP: the step after an end ignores its action and only returns the new episode's
-        # first observation. It is no transition.
-        outcome.valid[:] = ~self._resetting & ~self._lost
+        # NEXT_STEP: the step after the end of an episode ignores its action and returns the first
+        # observation of the next one. It is not a transition.
+        outcome.valid[:] = ~self._resetting & ~self._skip_next
         if self._mode is AutoresetMode.NEXT_STEP:
             self._resetting = done
         elif self._mode is AutoresetMode.SAME_STEP:
@@ -158,8 +163,8 @@ class VectorStepper:
             outcome.obs[done] = self._flat(fresh)[done]
         finite = np.isfinite(outcome.reward) & np.isfinite(outcome.next_obs).all(1)
         outcome.valid &= finite
-        self._lost[:] = ~np.isfinite(outcome.obs).all(1)
-        outcome.obs[self._lost] = 0
+        self._skip_next[:] = ~np.isfinite(outcome.obs).all(1)
+        outcome.obs[self._skip_next] = 0
         outcome.any_done_or_invalid = bool(done.any()) or not outcome.valid.all()
 
     def close(self) -> None:
@@ -175,7 +180,7 @@ Stepper = LoopStepper | VectorStepper
 
 
 def make_stepper(target: EnvTarget, num_envs: int) -> Stepper:
-    """`num_envs` environments, or as many as the target's own vector environment has."""
+    """Make `num_envs` environments; a vector environment keeps its own number."""
     if isinstance(target, EnvPoolTarget):
         return VectorStepper(target(num_envs))
     first = make_env(target)
@@ -191,25 +196,37 @@ def play_episodes(
     act: Callable[[Floats], NDArray[Any]],
     num_episodes: int,
     seed: int,
-) -> Generator[None, None, list[tuple[float, int]]]:
-    """Play whole episodes, yielding after each step; returns (return, length) of each.
+) -> Iterator[list[Episode]]:
+    """Play whole episodes; after each step, yield those that are finished, in the end all of them.
 
-    Every environment plays one episode per round: were all first to end counted, short episodes
-    would be counted too often. One with a step that is not finite ends there and has the return NaN.
+    Every environment plays one episode per round: counting whichever ends first would favour short
+    episodes. An episode with a step that is not finite ends there, with the return NaN.
     """
     out = Outcome(stepper.num_envs, spec.obs_size)
-    results: list[tuple[float, int]] = []
-    while len(results) < num_episodes:
-        stepper.reset_into(seed + len(results), out)
+    finished: list[Episode] = []
+    while len(finished) < num_episodes:
+        stepper.reset_into(seed + len(finished), out)
         running = np.ones(stepper.num_envs, np.bool_)
-        totals, lengths = np.zeros(stepper.num_envs), np.zeros(stepper.num_envs, np.int64)
+        returns, lengths = np.zeros(stepper.num_envs), np.zeros(stepper.num_envs, np.int64)
         while running.any():
             stepper.step(act(out.obs), out)
-            totals[running & ~out.valid] = np.nan
+            returns[running & ~out.valid] = np.nan
             running &= out.valid
-            totals[running] += out.reward[running]
+            returns[running] += out.reward[running]
             lengths += running
             running &= ~(out.terminated | out.truncated)
-            yield
-        results += zip(totals.tolist(), lengths.tolist(), strict=True)
-    return results[:num_episodes]
+            if not running.any():
+                finished += zip(returns.tolist(), lengths.tolist(), strict=True)
+                del finished[num_episodes:]
+            yield finished
+
+
+def play_to_end(
+    stepper: Stepper,
+    spec: EnvSpec,
+    act: Callable[[Floats], NDArray[Any]],
+    num_episodes: int,
+    seed: int,
+) -> list[Episode]:
+    """Play whole episodes without interruption."""
+    return deque(play_episodes(stepper, spec, act, num_episodes, seed), maxlen=1).pop()

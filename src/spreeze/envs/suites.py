@@ -1,4 +1,4 @@
-"""Packages that bring environments: the extra of each, registered when one of their ids is asked for."""
+"""Suites: packages that bring environments. Each is an optional extra, imported only when you ask for one of its ids."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ EXTRAS = {
     "bullet": "pybullet_envs_gymnasium",
     "envpool": "envpool",
 }
-"""Each extra, and a module that is there if it is installed."""
+"""Each extra, and a module that tells whether it is installed."""
 
 REGISTERED_BY = {
     r"dm_control/.+": ("dmc", "shimmy"),
     r"\w+BulletEnv-v\d+": ("bullet", "pybullet_envs_gymnasium"),
 }
-"""Ids, the extra that has them, and the module whose import registers them."""
+"""Patterns of ids, the extra that has them, and the module that registers them when it is imported."""
 
 
 def register_suite(env_id: str) -> None:
-    """Import what registers `env_id`, if it is an id of a suite; UsageError if that is not installed."""
+    """Import the suite that registers `env_id`, if there is one; UsageError if it is not installed."""
     for pattern, (extra, module) in REGISTERED_BY.items():
         if re.fullmatch(pattern, env_id):
             if find_spec(module) is None or find_spec(EXTRAS[extra]) is None:
@@ -36,12 +36,12 @@ def register_suite(env_id: str) -> None:
 
 
 def missing(env_id: str, extra: str) -> str:
-    """What to tell a user who lacks an extra."""
+    """The message when an environment needs an extra that is not installed."""
     return f"env {env_id} needs a package that is missing. {advice(extra)}"
 
 
 def advice(extra: str) -> str:
-    """How to get an extra."""
+    """How to install an extra."""
     if extra == "bullet" and sys.version_info >= (3, 12):
         return "PyBullet has no wheels for Python 3.12 or newer: use Python 3.11."
     return f'Install it with: pip install "spreeze[{extra}]"'

@@ -1,6 +1,6 @@
-"""What a user may name as an environment: made, checked and described.
+"""What a user may name as an environment, and how one is made from it.
 
-What cannot be trained on is refused here by name, before anything else is started.
+An unknown name is refused with the nearest known one, before a run starts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.errors import UsageError
 
 EnvTarget = str | Callable[..., Any]
-"""What a user may name: a Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a factory; a `Pool` of them."""
+"""A Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a function that makes an environment,
+or an `EnvPoolTarget`."""
 
 
 def make_env(
     target: EnvTarget, *, checked: bool = False, **kwargs: Any
 ) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
-    """A new environment; with `checked`, under Gymnasium's own checker."""
+    """Make a new environment; with `checked`, inside Gymnasium's own checker."""
     if isinstance(target, str):
         module_name, _, name = target.rpartition(":")
         if module_name:
-            factory = _named_in_module(module_name, name)
+            factory = _import_factory(module_name, name)
             if factory is not None:
                 return factory(**kwargs)  # type: ignore[no-any-return]
         if target not in gym.registry:
@@ -37,17 +38,17 @@ def make_env(
     return target(**kwargs)  # type: ignore[no-any-return]
 
 
-def _named_in_module(module_name: str, name: str) -> Callable[..., Any] | None:
-    """`package.module:EnvClass` if the module has such a thing; None for `module:Id`."""
+def _import_factory(module_name: str, name: str) -> Callable[..., Any] | None:
+    """The class or function that `package.module:EnvClass` names; None for `module:Id`, a registered id."""
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise  # the module is there, but imports something that is not
+            raise  # the module exists, but one of its own imports does not
         raise UsageError(
             [
                 f"env {module_name}:{name}: there is no module {error.name!r} to import. "
-                "Run from the folder that holds it, or install it."
+                "Run from the folder that contains it, or install it."
             ]
         ) from None
     factory = getattr(module, name, None)
@@ -66,13 +67,13 @@ def _named_in_module(module_name: str, name: str) -> Callable[..., Any] | None:
 
 
 def target_name(target: EnvTarget) -> str:
-    """How the environment is called in names and tables; what cannot be one is refused."""
+    """The name of the environment in tables and folders; UsageError if `target` cannot make one."""
     made = isinstance(target, gym.Env | VectorEnv)
     if made or not (isinstance(target, str) or callable(target)):
-        what = "an environment that is made already" if made else "no environment"
+        what = "an environment object" if made else "not an environment"
         raise UsageError(
             [
-                f"{target!r} is {what}: samplers make theirs. Give its id, its class, or a function "
+                f"{target!r} is {what}: every sampler makes its own. Give an id, a class, or a function "
                 'that makes one, such as lambda: gymnasium.make("Pendulum-v1").'
             ]
         )
@@ -80,7 +81,7 @@ def target_name(target: EnvTarget) -> str:
 
 
 def picklable_target(target: EnvTarget) -> EnvTarget:
-    """An id that only this process has registered, as something another process can make too."""
+    """A target that another process can make, even if only this process has registered its id."""
     if isinstance(target, str) and target in gym.registry:
         spec = gym.registry[target]
         if not str(spec.entry_point).startswith("gymnasium.envs."):
@@ -89,7 +90,7 @@ def picklable_target(target: EnvTarget) -> EnvTarget:
 
 
 def unknown_env(name: str, error: Exception) -> str:
-    """What to tell a user whose environment id is not registered, with the nearest ids."""
+    """The message for an id that is not registered, with the nearest ids."""
     short = name.rpartition(":")[2]
     near = difflib.get_close_matches(short, list(gym.registry), 3, 0.6)
     versions = [
@@ -97,11 +98,11 @@ def unknown_env(name: str, error: Exception) -> str:
     ]
     names = versions or near
     hint = f" Did you mean {' or '.join(sorted(names)[:-4:-1])}?" if names else f" ({error})"
-    return f"env {name!r} is not registered.{hint} An environment of your own goes as package.module:EnvClass."
+    return f"env {name!r} is not registered.{hint} Name your own environment as package.module:EnvClass."
 
 
 def missing_extra(name: str, error: str) -> str:
-    """What to tell a user whose environment needs a package that is not installed."""
+    """The message for an environment that needs a package; `error` is what Gymnasium says of it."""
     for extra, module in EXTRAS.items():
         if module.lower() in error.lower():
             return missing(name, extra)

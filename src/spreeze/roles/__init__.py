@@ -1,1 +1,1 @@
-"""Roles: the bodies of the processes. None imports another; the wires join them."""
+"""Roles: what the processes of a run do. No role imports another; wires connect them."""

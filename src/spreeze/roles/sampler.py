@@ -1,4 +1,4 @@
-"""Sampler: acts with the newest weights, steps its environments, writes transitions.
+"""Sampler: acts with the newest policy, steps its environments, writes rows to its lane.
 
 Reads: weights, control.   Writes: its lane, its control counters, metrics.   Owns: its environments.
 """
@@ -7,56 +7,49 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from spreeze.envs.transitions import make_group
+from spreeze.envs.group import EnvGroup, make_group
+from spreeze.envs.stepping import Episode
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending
 from spreeze.roles.pacing import allowed_steps
 from spreeze.settings.config import resolved
+from spreeze.wires.weights import WeightsReader
 
 HOLD_S = 0.005
 LOG_EVERY_S = 2.0
 FIRST_UPDATES = 32
+"""Before the learner sets a limit, samplers may run ahead as far as this many updates would allow."""
 REST_S = 0.002
 FETCH_EVERY_S = 0.01
-"""A GPU publishes hundreds of policies a second; to copy each of them would cost samplers dearly."""
+"""A GPU publishes hundreds of policies a second; copying every one would cost samplers too much time."""
 
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all environments of this process."""
-    config, counters = ctx.config, ctx.counters
-    num_envs, num_samplers = (
-        resolved(config.sampler.envs_per_process),
-        resolved(config.sampler.processes),
-    )
+    config, control, counters = ctx.config, ctx.control, ctx.counters
     env_seed, policy_seed = ctx.seed(2)
+    num_envs = resolved(config.sampler.envs_per_process)
     group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.row_format())
-    policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
-    policy.seed(policy_seed)
-    # All environments of all samplers share out the kinds of exploration; this is our share.
-    if (scales := config.hyper.exploration(num_samplers * num_envs)) is not None:
-        policy.set_exploration_scales(scales[ctx.job.index :: num_samplers])
-    policy.set_noise_hold(config.hyper.longest_hold())
-    spare = policy.vector.copy()
-    lane = ctx.experience.writer(ctx.job.index)
-    random_steps = -(-config.sampler.random_steps // num_samplers)
-    learner, all_steps = config.learner, ctx.control.samplers["env_steps"]
-    active, lending = ctx.control.supervisor, CoreLending(ctx.control, ctx.now)
-    fewest, _ = resolved(learner.ratio_bounds)
-    first_share = allowed_steps(resolved(learner.warmup_rows), FIRST_UPDATES, fewest)
-    returns: deque[tuple[float, int]] = deque(maxlen=100)
-    logged_s, fetch_s = ctx.now(), 0.0
-    version = 0
-    env_steps = int(counters["env_steps"])  # a restarted sampler goes on counting
+    policy = _exploring_policy(ctx, num_envs, policy_seed)
+    weights = WeightsReader(ctx.weights, policy.vector)
+    lane, lending = ctx.experience.writer(ctx.job.index), CoreLending(control, ctx.now)
+    random_steps = -(-config.sampler.random_steps // resolved(config.sampler.processes))
+    first_limit, steps_of_all = _first_limit(ctx), control.samplers["env_steps"]
+    episodes: deque[Episode] = deque(maxlen=100)
+    version, next_fetch_s, next_log_s = 0, 0.0, ctx.now() + LOG_EVERY_S
+    env_steps = int(counters["env_steps"])  # a restarted sampler continues its count
     try:
         group.reset(env_seed % 2**31 + env_steps)
         while True:
-            # Before the learner is up it has allowed nothing yet; then the first share is enough.
-            allowed = ctx.control.learner["allowed_steps"] or first_share
-            if all_steps.sum() > allowed or ctx.job.index >= active["active_samplers"]:
+            # 1. Hold while samplers are too far ahead of the updates, or while this one is not needed.
+            limit = control.learner["allowed_steps"] or first_limit
+            inactive = ctx.job.index >= control.supervisor["active_samplers"]
+            if steps_of_all.sum() > limit or inactive:
                 ctx.wait(HOLD_S)
                 yield
                 continue
@@ -64,37 +57,61 @@ def run(ctx: Context) -> Iterator[None]:
                 ctx.idle(REST_S)  # not a wait: the core is at work
                 yield
                 continue
-            if ctx.now() >= fetch_s:
-                fetch_s = ctx.now() + FETCH_EVERY_S
-                if (stamp := ctx.weights.fetch(spare, version)) is not None:
-                    policy.vector[:] = spare
-                    version = stamp.version
-                    counters["version"] = version
-            # Random until there is a policy: nobody waits for the first weights. One that says how
-            # likely its actions are acts from the start: with no weights, at random.
-            at_start = version == 0 or env_steps < random_steps
-            explore_randomly = at_start and not policy.has_log_prob
-            actions = (
-                policy.act_randomly(group.num_envs)
-                if explore_randomly
-                else policy.act(group.obs, True)
-            )
-            env_actions, rows = policy.to_env_action(actions), lane.reserve()
-            lane.commit(group.step(actions, env_actions, version, rows, policy.log_prob))
+            # 2. Fetch new weights.
+            if ctx.now() >= next_fetch_s:
+                next_fetch_s = ctx.now() + FETCH_EVERY_S
+                if weights.refresh():
+                    counters["version"] = version = weights.stamp.version
+            # 3. Act: at random until there is a policy, so that sampling does not wait for it. A policy
+            # with log-probabilities acts from the start, since rows store them; without weights its
+            # actions are random anyway.
+            if (version == 0 or env_steps < random_steps) and not policy.has_log_prob:
+                actions = policy.act_randomly(group.num_envs)
+            else:
+                actions = policy.act(group.obs, True)  # sets policy.log_prob, too
+            env_actions = policy.to_env_action(actions)
+            # 4. Step, and write the rows that are complete now straight into the lane.
+            rows = lane.reserve()
+            num_rows = group.step(actions, env_actions, version, rows, policy.log_prob)
+            lane.commit(num_rows)
+            # 5. Count.
             env_steps += group.num_envs
             counters["env_steps"] = env_steps
-            if group.finished:
-                returns.extend(group.finished)
-                counters["episodes"] += len(group.finished)
-                group.finished.clear()
-                counters["return_mean"], counters["length_mean"] = np.mean(returns, axis=0)
             counters["rejected"] = group.num_rejected
-            if returns and ctx.now() - logged_s >= LOG_EVERY_S:
-                logged_s = ctx.now()
+            if group.finished:
+                _count_episodes(group, episodes, counters)
+            if episodes and ctx.now() >= next_log_s:
+                next_log_s = ctx.now() + LOG_EVERY_S
                 _log(ctx)
             yield
     finally:
         group.close()
+
+
+def _exploring_policy(ctx: Context, num_envs: int, seed: int) -> Policy:
+    """This sampler's policy, with its share of the exploration scales of all environments of the run."""
+    hyper, num_samplers = ctx.config.hyper, resolved(ctx.config.sampler.processes)
+    policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
+    policy.seed(seed)
+    if (scales := hyper.exploration(num_samplers * num_envs)) is not None:
+        policy.set_exploration_scales(scales[ctx.job.index :: num_samplers])
+    policy.set_noise_hold(hyper.longest_hold())
+    return policy
+
+
+def _first_limit(ctx: Context) -> int:
+    """Env steps of all samplers that are allowed before the learner has set a limit."""
+    learner = ctx.config.learner
+    fewest, _ = resolved(learner.ratio_bounds)
+    return allowed_steps(resolved(learner.warmup_rows), FIRST_UPDATES, fewest)
+
+
+def _count_episodes(group: EnvGroup, recent: deque[Episode], counters: Any) -> None:
+    """Move finished episodes from the group to the recent ones, and update their means."""
+    recent.extend(group.finished)
+    counters["episodes"] += len(group.finished)
+    counters["return_mean"], counters["length_mean"] = np.mean(recent, axis=0)
+    group.finished.clear()
 
 
 def _log(ctx: Context) -> None:

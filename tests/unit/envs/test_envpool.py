@@ -1,8 +1,8 @@
-"""EnvPool in a sampler: its rows are true transitions, and those of the same task in Gymnasium."""
+"""EnvPool in a sampler: its rows are true transitions, equal to those of the same task in Gymnasium."""
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from spreeze.envs.envpool import EnvPoolTarget
+from spreeze.envs.group import make_group
 from spreeze.envs.inspect import evaluation_env, inspect_env
-from spreeze.envs.stepping import make_stepper, play_episodes
-from spreeze.envs.transitions import make_group
+from spreeze.envs.stepping import make_stepper, play_to_end
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rows import RowFormat, row_layout
@@ -30,7 +30,7 @@ Rows = list[NDArray[np.void]]
 def sample(
     env_id: str, num_steps: int, seed: int = 0, n_step: int = 1
 ) -> tuple[list[Rows], list[tuple[float, int]], EnvSpec]:
-    """Rows of each environment in order, finished episodes, and the spec; random actions."""
+    """Act at random; returns the rows of each environment in order, finished episodes, and the spec."""
     spec = inspect_env(EnvPoolTarget(env_id), env_id)
     group = make_group(EnvPoolTarget(env_id), spec, NUM_ENVS, RowFormat(gamma=GAMMA, n_step=n_step))
     policy = Policy(spec, PolicyForm(hidden=(4,)))
@@ -50,13 +50,13 @@ def sample(
 @pytest.mark.parametrize(
     ("env_id", "num_steps", "ends"),
     [
-        ("Pendulum-v1", 450, "by time"),
-        ("HalfCheetah-v5", 2050, "by time"),
-        ("BipedalWalker-v3", 2000, "by falling"),
-        ("LunarLanderContinuous-v3", 700, "by falling"),
+        ("Pendulum-v1", 450, "truncated"),
+        ("HalfCheetah-v5", 2050, "truncated"),
+        ("BipedalWalker-v3", 2000, "terminated"),
+        ("LunarLanderContinuous-v3", 700, "terminated"),
     ],
 )
-def test_rows_are_whole_episodes_without_the_fake_step_of_the_reset(
+def test_rows_are_whole_episodes_without_the_fake_steps_of_auto_reset(
     env_id: str, num_steps: int, ends: str
 ) -> None:
     stored, finished, spec = sample(env_id, num_steps)
@@ -70,11 +70,11 @@ def test_rows_are_whole_episodes_without_the_fake_step_of_the_reset(
             ended = row["discount"] == 0 or t + 1 - begin == limit
             assert row["discount"] == np.float32(0 if row["discount"] == 0 else GAMMA)
             if row["discount"] == 0:
-                # What ends these tasks truly, and nothing else does, is worth a hundred points.
+                # Only a true termination of these tasks is worth a hundred points.
                 assert abs(row["reward"]) > 50
             if t + 1 < len(rows):
                 follows = np.array_equal(rows[t + 1]["obs"], row["next_obs"])
-                assert follows != ended, "an episode follows on itself, and only on itself"
+                assert follows != ended, "rows are connected within an episode, and only there"
             if ended:
                 total = sum(float(r["reward"]) for r in rows[begin : t + 1])
                 episodes.append((total, t + 1 - begin))
@@ -86,18 +86,18 @@ def test_rows_are_whole_episodes_without_the_fake_step_of_the_reset(
     ):
         assert length == true_length
         assert total == pytest.approx(true_total, abs=1e-3)
-    if ends == "by time":
+    if ends == "truncated":
         assert {length for _, length in episodes} == {limit}
         assert all(row["discount"] > 0 for rows in stored for row in rows)
     else:
         assert any(row["discount"] == 0 for rows in stored for row in rows)
-    # One fake step per episode that was followed by another; the last may just have ended.
+    # One fake step per episode that was followed by another; the last one may have just ended.
     fakes = NUM_ENVS * num_steps - sum(map(len, stored))
     assert breaks <= fakes <= len(episodes)
 
 
 def cheetah_from(env: Any, obs: NDArray[Any]) -> None:
-    """The observation is the state, less the place on the track."""
+    """Set the state: the observation is the state without the position on the track."""
     env.set_state(np.concatenate([[0.0], obs[:8]]), obs[8:])
 
 
@@ -118,7 +118,7 @@ def cart_from(env: Any, obs: NDArray[Any]) -> None:
         ("CartPole-v1", cart_from, 1e-5),
     ],
 )
-def test_a_step_leads_where_it_leads_in_gymnasium(
+def test_a_step_has_the_same_result_as_in_gymnasium(
     env_id: str, set_state: Callable[[Any, Any], None], tolerance: float
 ) -> None:
     stored, _, spec = sample(env_id, 100)
@@ -131,7 +131,7 @@ def test_a_step_leads_where_it_leads_in_gymnasium(
         action = policy.to_env_action(row["action"].reshape(1, -1))[0]
         next_obs, reward, *_ = env.step(action)
         if env_id == "Pendulum-v1" and abs(next_obs[2]) == 8:
-            continue  # at its greatest speed EnvPool's pendulum turns on as if there were none
+            continue  # EnvPool's pendulum does not stop accelerating at its maximum speed
         np.testing.assert_allclose(row["next_obs"], next_obs, atol=tolerance)
         assert row["reward"] == pytest.approx(float(reward), abs=tolerance)
     env.close()
@@ -152,19 +152,21 @@ def test_seeds_repeat_and_give_different_environments() -> None:
     assert len(np.unique(np.vstack([once, other]), axis=0)) == 2 * NUM_ENVS
 
 
-def test_a_pool_works_on_one_core() -> None:
-    stepper = make_stepper(EnvPoolTarget("HalfCheetah-v5"), 8)
-    actions = np.zeros((8, 6), np.float32)
-    stepper.env.reset(seed=0)  # type: ignore[union-attr]
-    began_s, cpu_s = time.perf_counter(), time.process_time()
-    for _ in range(500):
-        stepper.env.step(actions)  # type: ignore[union-attr]
-    wall_s = time.perf_counter() - began_s
-    stepper.close()
-    assert time.process_time() - cpu_s < 1.3 * wall_s, "no thread spins beside the one at work"
+def num_threads_of_pool(num_envs: int) -> int:
+    """Threads that a pool adds to this process."""
+    before = len(os.listdir("/proc/self/task"))
+    env = EnvPoolTarget("HalfCheetah-v5")(num_envs)
+    env.reset(seed=0)
+    added = len(os.listdir("/proc/self/task")) - before
+    env.close()
+    return added
 
 
-def test_n_step_rows_do_not_reach_over_the_reset() -> None:
+def test_a_pool_steps_all_its_environments_in_one_thread() -> None:
+    assert num_threads_of_pool(8) == num_threads_of_pool(1)
+
+
+def test_n_step_rows_do_not_span_a_reset() -> None:
     spec = inspect_env(EnvPoolTarget("Pendulum-v1"), "Pendulum-v1")
     group = make_group(
         EnvPoolTarget("Pendulum-v1"), spec, NUM_ENVS, RowFormat(gamma=GAMMA, n_step=3)
@@ -183,28 +185,23 @@ def test_n_step_rows_do_not_reach_over_the_reset() -> None:
     assert sorted(short) == pytest.approx(expected)
 
 
-def test_evaluation_is_gymnasiums_where_it_has_the_task() -> None:
+def test_evaluation_uses_gymnasium_where_it_has_the_task() -> None:
     for env_id, there in (("HalfCheetah-v5", True), ("CheetahRun-v1", False)):
         spec = inspect_env(EnvPoolTarget(env_id), env_id)
-        assert spec.vector_envs is None, "a pool has as many environments as it is asked for"
+        assert spec.vector_envs is None, "EnvPool makes as many environments as it is asked for"
         assert evaluation_env(EnvPoolTarget(env_id), spec) == (
             env_id if there else EnvPoolTarget(env_id)
         )
     assert evaluation_env("Pendulum-v1", spec) == "Pendulum-v1"
 
 
-def test_whole_episodes_are_played_in_a_pool_too() -> None:
+def test_a_pool_plays_whole_episodes_too() -> None:
     spec = inspect_env(EnvPoolTarget("Pendulum-v1"), "Pendulum-v1")
     stepper = make_stepper(EnvPoolTarget("Pendulum-v1"), 2)
-    player = play_episodes(stepper, spec, lambda obs: np.zeros((2, 1), np.float32), 3, seed=0)
-    try:
-        while True:
-            next(player)
-    except StopIteration as end:
-        results = end.value
+    episodes = play_to_end(stepper, spec, lambda obs: np.zeros((2, 1), np.float32), 3, seed=0)
     stepper.close()
-    assert [length for _, length in results] == [200, 200, 200]
-    assert len({total for total, _ in results}) == 3
+    assert [length for _, length in episodes] == [200, 200, 200]
+    assert len({total for total, _ in episodes}) == 3
 
 
 @pytest.mark.parametrize(
@@ -212,10 +209,12 @@ def test_whole_episodes_are_played_in_a_pool_too() -> None:
     [
         ("HalfCheeta-v5", "EnvPool has no environment 'HalfCheeta-v5'. The nearest is HalfCheetah"),
         ("dm_control/cheetah-run-v0", "The nearest is CheetahRun-v1"),
-        ("fakes:ReachEnv", "not environments of your own"),
-        (lambda: None, "not environments of your own"),
+        ("fakes:ReachEnv", "not your own environments"),
+        (lambda: None, "not your own environments"),
     ],
 )
-def test_what_envpool_has_not_is_refused_by_name(target: Any, message: str) -> None:
+def test_environments_that_envpool_does_not_have_are_refused_by_name(
+    target: Any, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         inspect_env(EnvPoolTarget(target), str(target))

@@ -1,4 +1,4 @@
-"""Dict and Tuple observations: laid end to end as Gymnasium does it, in training and in deployment."""
+"""Dict, Tuple and discrete observations: flattened as Gymnasium does it, in training and in deployment."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gymnasium.vector.utils import batch_space
 
 import fakes
 import spreeze
+from spreeze.envs.group import EnvGroup
 from spreeze.envs.inspect import inspect_env
 from spreeze.envs.observations import parts_of
 from spreeze.envs.stepping import LoopStepper, VectorStepper, make_stepper
-from spreeze.envs.transitions import EnvGroup
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm, load_policy
 from spreeze.rows import RowFormat, row_layout
@@ -52,7 +52,7 @@ each_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys()
 
 
 @each_space
-def test_the_flat_order_is_gymnasiums(space: Any) -> None:
+def test_the_flat_order_is_that_of_gymnasium(space: Any) -> None:
     space.seed(0)
     parts = parts_of(space)
     for _ in range(20):
@@ -63,7 +63,7 @@ def test_the_flat_order_is_gymnasiums(space: Any) -> None:
 
 
 @each_space
-def test_a_batch_is_flattened_as_its_members_are(space: Any) -> None:
+def test_a_batch_is_flattened_like_its_members(space: Any) -> None:
     batched = batch_space(space, 5)
     batched.seed(0)
     batch = batched.sample()
@@ -74,7 +74,7 @@ def test_a_batch_is_flattened_as_its_members_are(space: Any) -> None:
 
 
 @each_space
-def test_a_policy_acts_on_the_observation_as_the_environment_gives_it(
+def test_a_policy_takes_the_observation_as_the_environment_returns_it(
     space: Any, tmp_path: Path
 ) -> None:
     spec = inspect_env(lambda: fakes.SpaceEnv(obs=space), "Parts-v0")
@@ -107,7 +107,7 @@ def test_an_observation_that_does_not_fit_is_refused_by_name() -> None:
         policy.predict({"arm": np.zeros(2), "gear": 3})
 
 
-def test_a_checkpoint_from_before_there_were_parts_still_loads() -> None:
+def test_a_checkpoint_without_obs_parts_still_loads() -> None:
     spec = EnvSpec(
         id="x", obs_shape=(2,), action_shape=(1,), action_low=(-1.0,), action_high=(1.0,)
     )
@@ -124,13 +124,13 @@ def test_a_checkpoint_from_before_there_were_parts_still_loads() -> None:
         (Dict({"none": Box(-1, 1, (0,))}), "empty"),
     ],
 )
-def test_members_that_are_no_vector_are_refused_by_name(space: Any, message: str) -> None:
+def test_members_that_cannot_be_flattened_are_refused_by_name(space: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         inspect_env(lambda: fakes.SpaceEnv(obs=space), "MyEnv")
 
 
 class PartsEnv(fakes.CountEnv):
-    """CountEnv with its observation taken apart."""
+    """CountEnv with a nested Dict observation."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -152,7 +152,7 @@ class PartsEnv(fakes.CountEnv):
 
 
 @pytest.mark.parametrize("mode", ["plain", *AutoresetMode])
-def test_rows_are_true_with_parts_in_every_autoreset_mode(mode: Any) -> None:
+def test_rows_are_true_for_nested_observations_in_every_autoreset_mode(mode: Any) -> None:
     spec = inspect_env(PartsEnv, "PartsEnv")
     assert [part.path for part in spec.obs_parts] == [
         ("episode",),
@@ -182,7 +182,7 @@ def test_rows_are_true_with_parts_in_every_autoreset_mode(mode: Any) -> None:
     assert seen > 25
 
 
-def test_a_run_on_a_dict_environment_gives_a_policy_for_it(runs: str) -> None:
+def test_a_run_on_a_dict_environment_trains_a_policy_for_it(runs: str) -> None:
     knobs = {"algo.hidden": (8, 8), "learner.batch_size": 16, "replay.capacity": 1000}
     run = spreeze.train(PartsEnv, runs=runs, serial=True, steps="2000", **knobs)
     policy = spreeze.load(run.path)

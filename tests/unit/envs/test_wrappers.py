@@ -1,4 +1,4 @@
-"""Wrappers of the user: transitions carry what the outermost one gives, and actions have its bounds."""
+"""The user's wrappers: rows store what the outermost one returns, and actions have its bounds."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from gymnasium.wrappers import (
 from numpy.typing import NDArray
 
 import fakes
+from spreeze.envs.group import make_group
 from spreeze.envs.inspect import inspect_env
 from spreeze.envs.targets import EnvTarget
-from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rows import RowFormat, row_layout
 from spreeze.spec import EnvSpec
 
 
 def sample(target: EnvTarget, num_steps: int) -> tuple[NDArray[np.void], EnvSpec]:
-    """Rows of one environment, each with the greatest action there is."""
+    """Rows of one environment that always gets its largest action."""
     spec = inspect_env(target, "wrapped")
     group = make_group(target, spec, 1, RowFormat(gamma=0.9))
     policy = Policy(spec, PolicyForm(hidden=(4,)))
@@ -49,7 +49,7 @@ def doubled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return TransformObservation(env, lambda obs: 2 * obs, space)
 
 
-def test_a_transformed_observation_is_what_is_stored() -> None:
+def test_the_transformed_observation_is_stored() -> None:
     rows, _ = sample(lambda: doubled(fakes.CountEnv()), 4)
     assert rows["obs"].tolist() == [[2, 0, 0], [2, 2, 12], [2, 4, 12], [2, 6, 12]]
     assert rows["next_obs"][:3].tolist() == rows["obs"][1:].tolist()
@@ -71,11 +71,11 @@ def test_actions_have_the_bounds_of_the_outermost_wrapper(
 ) -> None:
     rows, spec = sample(lambda: wrap(fakes.CountEnv()), 2)
     assert (spec.action_low, spec.action_high) == ((bounds[0],), (bounds[1],))
-    assert rows["action"].tolist() == [1, 1], "stored actions are in [-1, 1], whatever the bounds"
-    assert rows["next_obs"][0][2] == reaches, "the environment's own greatest action"
+    assert rows["action"].tolist() == [1, 1], "stored actions are in [-1, 1] for any bounds"
+    assert rows["next_obs"][0][2] == reaches, "the environment gets its own largest action"
 
 
-def test_a_vector_environment_that_clips_has_the_bounds_it_clips_to() -> None:
+def test_a_vector_environment_that_clips_actions_has_the_bounds_it_clips_to() -> None:
     def make() -> Any:
         return gym.wrappers.vector.ClipAction(gym.make_vec("Pendulum-v1", num_envs=2))
 
@@ -96,13 +96,13 @@ def test_stacked_frames_are_a_matrix() -> None:
     assert rows["next_obs"][2].tolist() == [1, 2, 6, 1, 3, 6]
 
 
-def test_normalised_observations_are_stored_as_they_are_seen() -> None:
+def test_normalised_observations_are_stored_as_the_policy_sees_them() -> None:
     rows, _ = sample(lambda: NormalizeObservation(gym.make("Pendulum-v1")), 50)
     np.testing.assert_array_equal(rows["obs"][1:], rows["next_obs"][:-1])
     assert np.abs(rows["obs"]).max() < 10
 
 
-def test_wrappers_upon_wrappers() -> None:
+def test_nested_wrappers() -> None:
     def make() -> gym.Env[Any, Any]:
         delayed = DelayObservation(doubled(fakes.CountEnv(length=4)), 1)
         return RescaleAction(delayed, np.float32(-1), np.float32(1))
@@ -113,7 +113,7 @@ def test_wrappers_upon_wrappers() -> None:
     assert rows["discount"][3] == 0
 
 
-def test_a_function_of_a_module_makes_them_too(
+def test_wrapped_environments_from_a_function_in_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "robots").mkdir()

@@ -1,4 +1,4 @@
-"""Episodes of an evaluation, played by several processes side by side."""
+"""Episodes of an evaluation, played by several processes at once."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import pytest
 import fakes
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy, PolicyForm
-from spreeze.roles.evaluator.episodes import EpisodePool, HelperFailed, WorkerKilled
+from spreeze.roles.evaluator.episodes import EpisodePool, WorkerFailed, WorkerKilled
 
-# Here torch has threads; an evaluator has none.
+# In the test process torch has threads; an evaluator has none.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 FORM = PolicyForm(hidden=(256, 256))
 
 
 class Trial:
-    """A crew, a policy for it, and how often it yielded."""
+    """A pool, a policy for it, and how often it has yielded."""
 
     def __init__(self, target: Any, num_episodes: int, num_processes: int) -> None:
         spec = inspect_env(target, "x")
@@ -35,13 +35,14 @@ class Trial:
         self.yields = 0
 
     def play(self, seed: int = 5, meanwhile: Callable[[], bool] = lambda: False) -> Any:
-        player = self.pool.play(self.vector, seed, meanwhile)
-        try:
-            while True:
-                next(player)
-                self.yields += 1
-        except StopIteration as end:
-            return end.value
+        def count() -> Any:
+            episodes = yield from self.pool.play(self.vector, seed, meanwhile)
+            results.append(episodes)
+
+        results: list[Any] = []
+        for _ in count():
+            self.yields += 1
+        return results[0]
 
 
 @pytest.fixture
@@ -62,12 +63,12 @@ def pendulum() -> gym.Env[Any, Any]:
 
 
 @pytest.mark.parametrize("num_processes", [2, 3, 9])
-def test_it_is_the_same_episodes_however_many_play(trial: Any, num_processes: int) -> None:
+def test_any_number_of_processes_plays_the_same_episodes(trial: Any, num_processes: int) -> None:
     alone, together = trial(pendulum, 7), trial(pendulum, 7, num_processes)
     for seed in (5, 6):
         results = np.array(together.play(seed))
         np.testing.assert_allclose(results, alone.play(seed), rtol=1e-4)
-        assert len(set(results[:, 0])) == 7, "seven different ones"
+        assert len(set(results[:, 0])) == 7, "seven different episodes"
     together.vector *= -1
     newest = np.array(together.play())
     assert not np.allclose(newest, alone.play(), rtol=1e-2), "each time with the newest policy"
@@ -79,7 +80,7 @@ def test_more_episodes_than_environments(trial: Any) -> None:
 
 
 class Fragile(fakes.CountEnv):
-    """Breaks in the episode of one seed."""
+    """Raises in the episode of one seed."""
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.broken = seed == 8
@@ -91,23 +92,23 @@ class Fragile(fakes.CountEnv):
         return super().step(action)
 
 
-def test_what_an_environment_raises_in_a_helper_is_said(trial: Any) -> None:
+def test_the_traceback_of_an_environment_in_a_worker_is_raised_here(trial: Any) -> None:
     made = trial(Fragile, num_processes=2)  # episodes 5, 6, 7 here, and 8, 9 there
-    with pytest.raises(HelperFailed, match=r"in step\n(.*\n)*RuntimeError: the arm fell off"):
+    with pytest.raises(WorkerFailed, match=r"in step\n(.*\n)*RuntimeError: the arm fell off"):
         made.play()
 
 
-def test_a_helper_that_is_killed_is_said(trial: Any) -> None:
+def test_a_killed_worker_is_noticed(trial: Any) -> None:
     made = trial(pendulum, num_processes=2)
-    helper = made.pool._helpers[0].process
-    os.kill(helper.pid, signal.SIGKILL)
-    helper.join()
+    worker = made.pool._workers[0].process
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
     with pytest.raises(WorkerKilled):
         made.play()
 
 
 class Sleeper(fakes.CountEnv):
-    """Sleeps where it is not at home."""
+    """Sleeps in each step, in other processes than this one."""
 
     home, sleep_s = os.getpid(), 0.1
 
@@ -117,27 +118,27 @@ class Sleeper(fakes.CountEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("sign_of_life_s", "heard"), [(60.0, False), (0.15, True)])
-def test_waiting_looks_alive_only_if_a_helper_is_heard(
-    trial: Any, monkeypatch: pytest.MonkeyPatch, sign_of_life_s: float, heard: bool
+@pytest.mark.parametrize(("heartbeat_s", "heard"), [(60.0, False), (0.15, True)])
+def test_waiting_yields_only_when_a_worker_sends_a_message(
+    trial: Any, monkeypatch: pytest.MonkeyPatch, heartbeat_s: float, heard: bool
 ) -> None:
-    monkeypatch.setattr("spreeze.roles.evaluator.episodes.SIGN_OF_LIFE_S", sign_of_life_s)
+    monkeypatch.setattr("spreeze.roles.evaluator.episodes.HEARTBEAT_S", heartbeat_s)
     made = trial(Sleeper, num_episodes=4, num_processes=2)
     made.play()
     before = made.yields
     made.play()
-    more = made.yields - before - (5 + 1)  # steps of its own episodes, and the answer
+    more = made.yields - before - (5 + 1)  # the steps of this process, and the answer
     assert (more > 0) is heard
 
 
-def test_the_end_of_the_run_is_seen_while_a_helper_plays(trial: Any) -> None:
+def test_the_end_of_the_run_is_noticed_while_a_worker_plays(trial: Any) -> None:
     made = trial(Sleeper, num_episodes=4, num_processes=2)
     made.play(meanwhile=lambda: True)
-    assert made.yields > 1 + 5 + 1 + 3, "the greeting, steps of its own, the answer, and waiting"
+    assert made.yields > 1 + 5 + 1 + 3, "ready, the steps of this process, the answer, and waiting"
 
 
 class Parent(fakes.CountEnv):
-    """Has a process of its own, and writes down that it was closed."""
+    """Starts a child process, and leaves a file when it is closed."""
 
     def __init__(self, notes: Path) -> None:
         super().__init__()
@@ -152,7 +153,7 @@ class Parent(fakes.CountEnv):
 
 
 @pytest.mark.parametrize("playing", [True, False])
-def test_environments_of_helpers_may_have_children_and_are_closed(
+def test_environments_in_workers_may_have_children_and_are_closed(
     tmp_path: Path, playing: bool
 ) -> None:
     spec = inspect_env(fakes.CountEnv, "x")
@@ -162,11 +163,11 @@ def test_environments_of_helpers_may_have_children_and_are_closed(
         next(player)
     player.close()
     pool.close()
-    assert len(list(tmp_path.iterdir())) == 2, "here and in the helper"
+    assert len(list(tmp_path.iterdir())) == 2, "here and in the worker"
 
 
-def test_what_goes_wrong_while_a_helper_makes_its_environments_is_said(trial: Any) -> None:
-    """Its last counters are long, and it did not wait for a policy."""
+def test_an_error_while_a_worker_makes_its_environments_is_raised_here(trial: Any) -> None:
+    """The traceback is long, and the worker has not waited for a policy."""
     home = os.getpid()
 
     def here_only() -> gym.Env[Any, Any]:
@@ -175,5 +176,5 @@ def test_what_goes_wrong_while_a_helper_makes_its_environments_is_said(trial: An
         return fakes.CountEnv()
 
     made = trial(here_only, num_processes=2)
-    with pytest.raises(HelperFailed, match="no licence left"):
+    with pytest.raises(WorkerFailed, match="no licence left"):
         made.play()

@@ -94,23 +94,12 @@ def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple
     """Return and length of each episode."""
     from spreeze.envs.envpool import EnvPoolTarget
     from spreeze.envs.inspect import evaluation_env
-    from spreeze.envs.stepping import make_stepper, play_episodes
+    from spreeze.envs.stepping import make_stepper, play_to_end
 
     target = evaluation_env(EnvPoolTarget(env), policy.spec) if pooled else env
     check_fits(policy, target, env)
     stepper = make_stepper(target, min(args.episodes, 10))
-    player = play_episodes(
-        stepper,
-        policy.spec,
-        lambda obs: policy.to_env_action(policy.act(obs, explore=False)),
-        args.episodes,
-        args.seed,
-    )
     try:
-        while True:
-            next(player)
-    except StopIteration as end:
-        results: list[tuple[float, int]] = end.value
-        return results
+        return play_to_end(stepper, policy.spec, policy.greedy_action, args.episodes, args.seed)
     finally:
         stepper.close()

@@ -103,7 +103,7 @@ def _film(args: Arguments, view: View, policy: Policy) -> list[float]:
             view.reset(args.seed + episode)
             while not view.ended:
                 film.add(captioned(view.frame(), f"return {view.total:.1f}"))
-                view.step(lambda obs: policy.to_env_action(policy.act(obs, explore=False)))
+                view.step(policy.greedy_action)
             returns.append(view.total)
         words = ", ".join(f"{total:.1f}" for total in returns[:10])
         title = f"{policy.spec.id}: return {words}"
@@ -119,7 +119,7 @@ def _show(args: Arguments, view: View, policy: Policy) -> list[float]:
         view.reset(args.seed + episode)
         while not view.ended:
             began_s = time.monotonic()
-            view.step(lambda obs: policy.to_env_action(policy.act(obs, explore=False)))
+            view.step(policy.greedy_action)
             time.sleep(max(0.0, 1 / view.steps_hz - (time.monotonic() - began_s)))
         returns.append(view.total)
     return returns

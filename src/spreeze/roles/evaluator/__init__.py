@@ -1,10 +1,10 @@
-"""Evaluator: plays whole episodes without noise, records the result, keeps the best policy.
+"""Evaluator: plays whole episodes without noise, records the result, saves the best policy.
 
-What it judges and keeps is an average over the newest policies: a single one of them may be one that
-falls, between a hundred that walk.
+It evaluates and saves an average over the newest policies: any single policy may be a bad one among
+good neighbours.
 
 Reads: weights, control.   Writes: its control counters, metrics, the `best` checkpoint.
-Owns: its own environments with seeds of their own.
+Owns: its environments and their seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spreeze.envs.inspect import evaluation_env
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending, missing_cores
-from spreeze.roles.evaluator.average import Average
+from spreeze.roles.evaluator.average import PolicyAverage
 from spreeze.roles.evaluator.episodes import EpisodePool, WorkerKilled
 from spreeze.settings.config import resolved
 from spreeze.store.checkpoint import save_best
@@ -36,23 +36,23 @@ def run(ctx: Context) -> Iterator[None]:
     planned = min(resolved(config.processes), config.episodes)
     num = _num_processes(ctx, planned)
     pool = EpisodePool(target, ctx.spec, form, config.episodes, num)
-    # As much work as was planned, if it has to be done by fewer.
+    # With fewer processes than planned, each may work more: the total stays as planned.
     share = min(1.0, resolved(config.share) * planned / num)
     lending = CoreLending(ctx.control, ctx.now)
     lending.set_size(missing_cores(ctx.config, num))
     policy = Policy(ctx.spec, form)
-    average = Average(ctx, policy.vector.size)
+    average = PolicyAverage(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
     stamp, next_s = Stamp(), 0.0
 
     def meanwhile() -> bool:
-        average.look()
+        average.refresh()
         return ctx.control.stopping
 
     try:
         while True:
-            average.look()
-            # Version 1 is the untrained policy: not worth an evaluation.
+            average.refresh()
+            # Version 1 is the untrained policy, which is not worth an evaluation.
             if ctx.now() < next_s or average.stamp.version in (0, 1, stamp.version):
                 ctx.wait(POLL_S)
                 yield
@@ -61,12 +61,12 @@ def run(ctx: Context) -> Iterator[None]:
             policy.vector[:] = average.vector
             began_s = ctx.now()
             lending.borrow()
-            results = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
+            episodes = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
             lending.give_back()
             took_s = ctx.now() - began_s
-            _report(ctx, policy, stamp, np.array(results), took_s)
+            _report(ctx, policy, stamp, np.array(episodes), took_s)
             next_s = began_s + max(config.every_s, took_s / share)
-    except WorkerKilled:  # a part of this process: it goes, too, and is started anew as a whole
+    except WorkerKilled:  # workers cannot be replaced one by one: restart the whole evaluator
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
         lending.give_back()
@@ -74,33 +74,33 @@ def run(ctx: Context) -> Iterator[None]:
 
 
 def _num_processes(ctx: Context, planned: int) -> int:
-    """How many may play: threads of the user's code would be missing in a helper, which may wait for them."""
+    """How many processes play. A forked worker lacks the threads of the user's code and may wait for them forever."""
     if ctx.config.serial:
         return 1
     if len(os.listdir("/proc/self/task")) > 1:
-        ctx.note("there are threads already, so one process plays all episodes")
+        ctx.note("your code has started threads, so one process plays all episodes")
         return 1
     return planned
 
 
 def _report(
-    ctx: Context, policy: Policy, stamp: Stamp, results: NDArray[np.float64], took_s: float
+    ctx: Context, policy: Policy, stamp: Stamp, episodes: NDArray[np.float64], took_s: float
 ) -> None:
-    """Record an evaluation, stamped with the newest weights that it judged and the time it was known."""
+    """Record an evaluation, stamped with the newest weights in the average and the time of its result."""
     counters, target = ctx.counters, ctx.config.target
-    whole = results[~np.isnan(results[:, 0])]
-    sound = len(whole) == len(results)
-    counters["broken_episodes"] += len(results) - len(whole)
+    whole = episodes[~np.isnan(episodes[:, 0])]
+    all_whole = len(whole) == len(episodes)
+    counters["broken_episodes"] += len(episodes) - len(whole)
     if not len(whole):
         return
     returns, lengths = whole[:, 0], whole[:, 1]
     mean = float(returns.mean())
-    # A policy that breaks the simulator may look good by the episodes that did not last.
     if counters["evaluations"] == 0:
-        counters["best_return"] = np.nan
-    if sound and not mean <= counters["best_return"]:
+        counters["best_return"] = np.nan  # not 0, as the memory starts
+    # A policy that breaks the simulator may look good by the episodes it did not break.
+    if all_whole and not mean <= counters["best_return"]:
         counters["best_return"] = mean
-        _keep_best(ctx, policy, stamp, mean)
+        _save_best(ctx, policy, stamp, mean)
     ctx.recorder.record(
         time_s=ctx.now(),
         env_steps=stamp.env_steps,
@@ -118,12 +118,13 @@ def _report(
     )
     counters["return_mean"] = mean
     counters["updates"] = stamp.updates
-    if sound and target is not None and mean >= target and counters["target_time_s"] == 0:
+    if all_whole and target is not None and mean >= target and counters["target_time_s"] == 0:
         counters["target_time_s"] = ctx.now()
+    # Last: the supervisor reads the counters above as soon as this one moves.
     counters["evaluations"] += 1
 
 
-def _keep_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
+def _save_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
     config = {
         "policy": policy.describe(),
         "updates": stamp.updates,

@@ -1,4 +1,7 @@
-"""The policy that is evaluated: an exponential average over the newest ones."""
+"""The policy that is evaluated: an exponential moving average over the newest policies.
+
+A single policy may be a bad one among good neighbours; the average is better and steadier.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +10,47 @@ import numpy as np
 from spreeze.roles.context import Context
 from spreeze.wires.weights import Stamp
 
-LOOK_EVERY_S = 0.05
+FETCH_EVERY_S = 0.05
 
 
-class Average:
-    """The policy averaged over the last part of all updates so far, older ones counting less and less."""
+class PolicyAverage:
+    """An exponential moving average over the last part of all updates so far."""
 
     def __init__(self, ctx: Context, size: int) -> None:
         """Average policies of `size` numbers."""
         self._ctx = ctx
-        self._spare = np.zeros(size, np.float32)
-        self._next_s = 0.0
-        self._span = 0
-        """Updates that the average stands for, as long as these are less than it may cover."""
+        self._newest = np.zeros(size, np.float32)
+        self._next_fetch_s = 0.0
+        self._updates_averaged = 0
+        """Updates since the average started; it covers no more than these."""
         self.vector = np.zeros(size, np.float32)
         self.stamp = Stamp()
-        """Of the newest policy in it."""
+        """Of the newest policy in the average."""
 
-    def look(self) -> None:
-        """Take in what is new; to be called often, it does something now and then."""
-        if self._ctx.now() < self._next_s:
+    def refresh(self) -> None:
+        """Add the newest policy. Call it often: it does something every `FETCH_EVERY_S` only."""
+        if self._ctx.now() < self._next_fetch_s:
             return
-        self._next_s = self._ctx.now() + LOOK_EVERY_S
-        if (stamp := self._ctx.weights.fetch(self._spare, self.stamp.version)) is None:
+        self._next_fetch_s = self._ctx.now() + FETCH_EVERY_S
+        if (stamp := self._ctx.weights.fetch(self._newest, self.stamp.version)) is None:
             return
         if (weight := self._weight(stamp)) < 1:
-            self._spare -= self.vector
-            self._spare *= weight
-            self._spare += self.vector
-        self.vector[:] = self._spare
+            self._newest -= self.vector
+            self._newest *= weight
+            self._newest += self.vector
+        self.vector[:] = self._newest
         self.stamp = stamp
 
     def _weight(self, stamp: Stamp) -> float:
-        """How much the newest policy counts: it stands for all updates since the last look."""
+        """How much the newest policy counts: it stands for all updates since the last fetch."""
         config, updates = self._ctx.config, stamp.updates
-        # Less while it is young: then every policy is far better than the ones before.
+        # A young policy improves so fast that older ones would only pull the average down.
         age = min(1.0, updates / config.hyper.young_updates())
         covered = config.evaluator.average * age * updates
         since = updates - self.stamp.updates
         if self.stamp.version <= 1 or not 0 < since < covered:
-            self._span = 0  # the first that has learned, or of a learner that had to begin again
+            # The first policy that has learned anything, or one of a learner that started again.
+            self._updates_averaged = 0
             return 1.0
-        self._span += since
-        return since / min(covered, self._span)
+        self._updates_averaged += since
+        return since / min(covered, self._updates_averaged)

@@ -1,0 +1,109 @@
+"""An `EnvGroup` is what a sampler steps: several environments as one, with finished rows as the result.
+
+One call of `EnvGroup.step` goes through three files: here, then `stepping` (the environments move), then
+`transitions` (the step becomes rows). The rows are written straight into the slots the caller reserved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.envs.stepping import Episode, Outcome, Stepper, make_stepper
+from spreeze.envs.targets import EnvTarget
+from spreeze.envs.transitions import row_writer
+from spreeze.rows import TRANSITION, RowFormat, Rows
+from spreeze.spec import EnvSpec, Floats
+
+
+class EnvGroup:
+    """Environments that are stepped together. Their steps come out as finished rows."""
+
+    def __init__(self, stepper: Stepper, spec: EnvSpec, form: RowFormat = TRANSITION) -> None:
+        """Step with `stepper` and write rows of `form`."""
+        self._stepper = stepper
+        self.num_envs = stepper.num_envs
+        self._outcome = Outcome(self.num_envs, spec.obs_size)
+        self._writer = row_writer(self.num_envs, spec, form)
+        self._past = np.zeros(self.num_envs, np.float32) if form.past_return else None
+        self._gamma, self._cost = np.float32(form.gamma), np.float32(form.termination_cost)
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        self.finished: list[Episode] = []
+        """Episodes that have ended; the caller empties the list."""
+        self.num_rejected = 0
+        """Steps with numbers that are not finite. They are not stored, and their episodes are cut."""
+
+    @property
+    def obs(self) -> Floats:
+        """What to act on, one line per environment; the next step overwrites it."""
+        return self._outcome.obs
+
+    def reset(self, seed: int) -> None:
+        """Start an episode in every environment."""
+        self._stepper.reset_into(seed, self._outcome)
+
+    def step(
+        self,
+        actions: Floats,
+        env_actions: NDArray[Any],
+        version: int,
+        rows: Rows,
+        log_prob: Floats | None = None,
+    ) -> int:
+        """Step every environment and write the rows that this completes to the front of `rows`.
+
+        `actions` are stored; `env_actions` are the same in the environment's own bounds. `log_prob`, the
+        log-probabilities of `actions`, is read only for segments. Returns the number of complete rows.
+        """
+        out = self._outcome
+        self._writer.begin(out.obs, actions, version, rows, log_prob)
+        self._stepper.step(env_actions, out)
+        self._count_episodes(out)
+        # After counting: rows pay for a termination, the returns of episodes do not.
+        if self._cost and out.any_done_or_invalid:
+            out.reward[out.terminated] -= self._cost
+        return self._writer.end(out, self._past_return(out), rows)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._stepper.close()
+
+    def _past_return(self, out: Outcome) -> Floats | None:
+        """The discounted rewards of each episode so far, this step included; None if rows do not store it."""
+        if self._past is None:
+            return None
+        self._past *= self._gamma
+        if not out.any_done_or_invalid:
+            self._past += out.reward
+            return self._past
+        self._past += np.where(out.valid, out.reward, 0)
+        now = self._past.copy()
+        self._past[out.terminated | out.truncated | ~out.valid] = 0
+        return now
+
+    def _count_episodes(self, out: Outcome) -> None:
+        """Add this step to the returns and lengths of the episodes."""
+        if not out.any_done_or_invalid:
+            self._returns += out.reward
+            self._lengths += 1
+            return
+        valid, done = out.valid, out.terminated | out.truncated
+        self._returns[valid] += out.reward[valid]
+        self._lengths[valid] += 1
+        not_finite = ~np.isfinite(out.reward) | ~np.isfinite(out.next_obs).all(1)
+        self.num_rejected += int(not_finite.sum())
+        self._returns[not_finite] = 0.0
+        self._lengths[not_finite] = 0
+        for i in np.flatnonzero(done & valid):
+            self.finished.append((float(self._returns[i]), int(self._lengths[i])))
+            self._returns[i], self._lengths[i] = 0.0, 0
+
+
+def make_group(
+    target: EnvTarget, spec: EnvSpec, num_envs: int, form: RowFormat = TRANSITION
+) -> EnvGroup:
+    """`num_envs` environments of `target` as one group."""
+    return EnvGroup(make_stepper(target, num_envs), spec, form)

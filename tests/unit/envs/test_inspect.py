@@ -1,0 +1,72 @@
+"""Inspection: what cannot be trained on is refused before a run starts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, MultiBinary
+
+import fakes
+from spreeze.envs.inspect import inspect_env
+from spreeze.errors import UsageError
+from spreeze.policy import Policy, PolicyForm
+
+
+@pytest.mark.parametrize(
+    ("spaces", "message"),
+    [
+        ({"obs": gym.spaces.Text(3)}, "supported are Box, Discrete"),
+        ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "images"),
+        ({"obs": Box(-1, 1, (0,))}, "empty"),
+        ({"action": MultiBinary(3)}, "only Box and Discrete actions"),
+        ({"action": Box(-np.inf, np.inf, (2,))}, "without bounds on both sides"),
+        ({"action": Box(0, np.inf, (2,))}, "without bounds on both sides"),
+        ({"action": Box(0, 3, (2,), np.int64)}, "not continuous"),
+        ({"action": Box(1, 1, (2,))}, "low must be below high"),
+    ],
+)
+def test_spaces_that_cannot_be_trained_on_are_refused_by_name(spaces: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        inspect_env(partial(fakes.SpaceEnv, **spaces), "MyEnv")
+    assert "MyEnv" in str(caught.value)
+
+
+class LyingEnv(fakes.ReachEnv):
+    """Declares finite observations of shape (1,) and returns what it was given."""
+
+    def __init__(self, obs: Any) -> None:
+        super().__init__()
+        self.lie = np.array(obs)
+
+    def reset(self, **_: Any) -> Any:
+        return self.lie, {}
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [([np.nan], "reset returned nan as observation 0"), ([1.0, 2.0], r"of shape \(2,\)")],
+)
+@pytest.mark.filterwarnings("ignore")  # Gymnasium's own checker warns of the same
+def test_observations_that_do_not_fit_their_space_are_refused(obs: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        inspect_env(partial(LyingEnv, obs), "LyingEnv")
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(*_: Any, **__: Any) -> Any:
+        raise gym.error.DependencyNotInstalled("MuJoCo is not installed, run `pip install mujoco`")
+
+    monkeypatch.setattr(gym, "make", make)
+    with pytest.raises(UsageError, match=r'pip install "spreeze\[mujoco\]"'):
+        inspect_env("Ant-v5", "Ant-v5")
+
+
+def test_actions_are_scaled_to_the_bounds_that_were_found() -> None:
+    spec = inspect_env(fakes.CountEnv, "CountEnv")
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
+    scaled = policy.to_env_action(np.array([[-1.0], [0.0], [1.0]], np.float32))
+    assert scaled.ravel().tolist() == [-2.0, 2.0, 6.0]

@@ -1,0 +1,56 @@
+"""What a user may name as an environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import fakes
+import spreeze
+from spreeze.envs.inspect import inspect_env
+from spreeze.envs.targets import make_env, picklable_target
+from spreeze.errors import UsageError
+
+
+def test_environments_by_id_module_and_class() -> None:
+    assert inspect_env("Pendulum-v1", "Pendulum-v1").max_episode_steps == 200
+    assert inspect_env("gymnasium.envs.classic_control:Pendulum-v1", "x").obs_shape == (3,)
+    assert inspect_env("fakes:ReachEnv", "x").obs_shape == (1,)
+    assert isinstance(make_env(fakes.ReachEnv), fakes.ReachEnv)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Pendulum-v7", "Did you mean Pendulum-v1"),
+        ("Pendulun-v1", "Did you mean .*Pendulum-v1"),
+        ("no_such_module:Env", "no module 'no_such_module'"),
+        ("fakes:ReechEnv", "Did you mean fakes:ReachEnv"),
+    ],
+)
+def test_unknown_environments_are_refused_with_the_nearest_name(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        inspect_env(name, name)
+
+
+def test_an_id_registered_by_the_user_reaches_other_processes() -> None:
+    gym.register("Mine-v0", entry_point=fakes.ReachEnv)
+    try:
+        maker = picklable_target("Mine-v0")
+    finally:
+        del gym.registry["Mine-v0"]
+    assert callable(maker)
+    assert inspect_env(maker, "Mine-v0").obs_shape == (1,)
+    assert picklable_target("Pendulum-v1") == "Pendulum-v1"
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_targets_that_cannot_make_an_environment_are_refused(made: bool, tmp_path: Path) -> None:
+    what: Any = fakes.CountEnv() if made else 123
+    message = "is an environment object" if made else "123 is not an environment"
+    with pytest.raises(UsageError, match=message):
+        spreeze.train(what, runs=str(tmp_path))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,93 @@
+"""Sampler: when it acts, what it writes to its lane, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stage import EPISODE_STEPS, Stage
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Any]:
+    made: list[Stage] = []
+
+    def make(**knobs: Any) -> Stage:
+        made.append(Stage(tmp_path, **knobs))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def rows_of(stage: Stage, sampler: int = 0) -> Any:
+    """The rows in a sampler's lane."""
+    context, _ = stage.samplers[sampler]
+    reader = context.experience.readers()[sampler]
+    return reader.drain(np.zeros(1000, context.layout.dtype))
+
+
+def work(stage: Stage, units: int, sampler: int = 0) -> None:
+    for _ in range(units):
+        next(stage.samplers[sampler][1])
+
+
+def test_each_step_becomes_a_row_in_the_samplers_own_lane(stage: Any) -> None:
+    made = stage(**{"algo.n_step": 1})
+    work(made, 12)
+    rows = rows_of(made)
+    # obs is [episode, step, last action]; episodes have five steps.
+    assert rows["obs"][:, 1].tolist() == [t % EPISODE_STEPS for t in range(12)]
+    assert rows["next_obs"][:, 1].tolist() == [t % EPISODE_STEPS + 1 for t in range(12)]
+    assert made.control.samplers["env_steps"].tolist() == [12, 0, 0]
+    assert len(rows_of(made, sampler=1)) == 0
+
+
+def test_rows_have_the_version_of_the_policy_that_acted(stage: Any) -> None:
+    made = stage(**{"algo.n_step": 1, "sampler.random_steps": 0})
+    work(made, 5)
+    made.publish(1)
+    made.seconds += 1
+    work(made, 5)
+    assert rows_of(made)["version"].tolist() == [0] * 5 + [1] * 5
+    assert made.control.samplers["version"][0] == 1
+
+
+def test_finished_episodes_are_counted_with_their_means(stage: Any) -> None:
+    made = stage()
+    work(made, 2 * EPISODE_STEPS)
+    counters = made.control.samplers[0]
+    returns = [sum(100 * episode + k for k in range(1, 6)) for episode in (1, 2)]
+    assert counters["episodes"] == 2
+    assert counters["return_mean"] == np.mean(returns)
+    assert counters["length_mean"] == EPISODE_STEPS
+
+
+def test_samplers_hold_while_they_are_ahead_of_the_updates(stage: Any) -> None:
+    made = stage()
+    made.control.learner["allowed_steps"] = 2
+    assert made.who_steps() == [True, True, True]
+    assert made.who_steps() == [False, False, False]
+    assert (made.control.samplers["waited_s"] > 0).all()
+    made.control.learner["allowed_steps"] = 100
+    assert made.who_steps() == [True, True, True]
+
+
+def test_inactive_samplers_hold(stage: Any) -> None:
+    made = stage()
+    made.control.supervisor["active_samplers"] = 1
+    assert made.who_steps() == [True, False, False]
+
+
+def test_a_restarted_sampler_continues_its_count(stage: Any) -> None:
+    made = stage()
+    work(made, 7)
+    made.samplers[0][1].close()
+    made.samplers[0] = made.role("sampler", 0)
+    work(made, 3)
+    assert made.control.samplers["env_steps"][0] == 10
