@@ -1,4 +1,4 @@
-"""Environments with known answers and known faults, for all tests."""
+"""Environments with known answers or known faults, for all tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Discrete
 
 class CountEnv(gym.Env[Any, Any]):
     """Observation [episode, step, last action]; reward = 100 * episode + step. Every number of a
-    transition can be recomputed from its first observation, so a mix-up cannot hide."""
+    transition can be recomputed from its first observation, so any mix-up is visible."""
 
     def __init__(self, length: int = 5, terminate: bool = True, first_episode: int = 0) -> None:
         self.observation_space = Box(-np.inf, np.inf, (3,), np.float64)
@@ -40,7 +40,7 @@ class CountEnv(gym.Env[Any, Any]):
 
 
 class ReachEnv(gym.Env[Any, Any]):
-    """Known answer: reward = -(action - observation / 2)^2, one step; the best return is 0."""
+    """Known answer: one step with reward -(action - observation / 2)^2; the best return is 0."""
 
     def __init__(self) -> None:
         self.observation_space = Box(-1, 1, (1,), np.float32)
@@ -56,7 +56,7 @@ class ReachEnv(gym.Env[Any, Any]):
 
 
 class ChoiceEnv(ReachEnv):
-    """Known answer: of three choices the one whose third of the observation's range it is gives 1."""
+    """Known answer: action i is right, with reward 1, in the i-th third of the observation's range."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,23 +68,23 @@ class ChoiceEnv(ReachEnv):
 
 
 class Recorded(ReachEnv):
-    """Notes its rewards, and so what was done, by the seed that its life began with."""
+    """Records its rewards under the seed it was first reset with; they tell which actions were taken."""
 
     seen: ClassVar[dict[int, list[float]]] = {}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
-            self.way = self.seen[seed] = []
+            self.rewards = self.seen[seed] = []
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         result = super().step(action)
-        self.way.append(result[1])
+        self.rewards.append(result[1])
         return result
 
 
 class FaultEnv(CountEnv):
-    """Does something bad at one step of one life; `fault` says what."""
+    """Does something bad at one of its steps; `fault` says what."""
 
     def __init__(self, fault: str, at: int = 50) -> None:
         super().__init__(length=10)
@@ -112,12 +112,12 @@ class FaultEnv(CountEnv):
 
 
 def raising_env() -> gym.Env[Any, Any]:
-    """Works when tried out, raises after a while."""
+    """Works when it is tried out, raises later."""
     return FaultEnv("raise")
 
 
 def nan_env() -> gym.Env[Any, Any]:
-    """Gives NaN once."""
+    """Returns NaN once."""
     return FaultEnv("nan")
 
 
@@ -137,7 +137,7 @@ def exiting_env() -> gym.Env[Any, Any]:
 
 
 class BreakingEnv(CountEnv):
-    """Costs one a step for ten steps, but every third episode breaks after two."""
+    """Reward -1 for ten steps; every third episode breaks after two."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, _, *rest = super().step(action)
@@ -152,24 +152,24 @@ def breaking_env() -> gym.Env[Any, Any]:
 
 
 def nan_reward_env() -> gym.Env[Any, Any]:
-    """Gives a reward of NaN in the eighth step of every episode."""
+    """Returns a reward of NaN in the eighth step of every episode."""
     return FaultEnv("nan reward", at=-1)
 
 
 class OddError(Exception):
-    """Cannot be sent to another process: its arguments are not those of its base."""
+    """Cannot be pickled: its arguments are not those of its base class."""
 
     def __init__(self, joint: str, angle: float) -> None:
         super().__init__(f"{joint} cannot turn to {angle}")
 
 
 def odd_error_env() -> gym.Env[Any, Any]:
-    """Cannot be made, and says so in its own way."""
+    """Cannot be made, and raises an exception that cannot be pickled."""
     raise OddError("elbow", 400.0)
 
 
 class ParentEnv(ReachEnv):
-    """Starts a program of its own, as simulators do; and cannot be closed."""
+    """Starts another program, as simulators do, and raises when it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,12 +180,12 @@ class ParentEnv(ReachEnv):
 
 
 def slow_env() -> gym.Env[Any, Any]:
-    """Takes ten milliseconds a step, as a real robot may."""
+    """Takes ten milliseconds per step, as a real robot may."""
     return FaultEnv("slow")
 
 
 class WideEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """With the shapes of `cases.BOX`, so that runs and tests of the compiled update share one compilation."""
+    """Has the shapes of `cases.BOX`, so that runs and tests of the compiled update share one compilation."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -206,7 +206,7 @@ def wide_env(slow: bool = False) -> gym.Env[Any, Any]:
 
 
 class StallEnv(CountEnv):
-    """Takes 2 ms a step; in sampler 0 the step after `stall_at` takes a minute."""
+    """Takes 2 ms per step; in sampler 0, step `stall_at` takes a minute."""
 
     def __init__(self, stall_at: int) -> None:
         super().__init__(length=10)
@@ -220,12 +220,12 @@ class StallEnv(CountEnv):
 
 
 def broken_env() -> gym.Env[Any, Any]:
-    """Cannot even be made."""
+    """Cannot be made."""
     raise ValueError("no robot is connected")
 
 
 class SpaceEnv(ReachEnv):
-    """Any spaces one likes, for what must be refused."""
+    """Has the spaces it is given, for what must be refused."""
 
     def __init__(
         self, obs: gym.Space[Any] | None = None, action: gym.Space[Any] | None = None
@@ -253,7 +253,7 @@ def open_ended_env() -> gym.Env[Any, Any]:
 
 
 class BreaksWhenDrawn(ReachEnv):
-    """Draws once, when it is tried out, and never again."""
+    """Draws once, when it is tried out, and raises from then on."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 30}
 

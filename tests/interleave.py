@@ -1,15 +1,15 @@
 """Every interleaving of a few actors over shared memory, by exhaustive search.
 
-An actor is a function without side effects that runs product code over the fake arrays of a
-`Memory`; each load or store of a word is a step. To learn its next step, it is run from its start
-with the answers that its steps so far have got, its log, and stopped where they end: no threads.
-A state is the memory, and a log and a queue of stores per actor. The search visits each reachable
-state once and counts the schedules through it. It stops early only by raising: an exploration
-that returns was complete. The order says when a store is seen by the other actors:
+An actor is a function without side effects that runs product code on the fake arrays of a `Memory`.
+Each load or store of a word is a step. There are no threads: to find the next step of an actor, it is
+run from its start with the answers that its steps have received so far, its log, and stopped where the
+log ends. A state is the memory, plus a log and a queue of stores per actor. The search visits each
+reachable state once and counts the schedules through it. It stops early only by raising, so an
+exploration that returns was complete. The memory order says when other actors see a store:
 
     sc     at once (sequential consistency)
-    tso    it waits in its actor's queue, first in, first out; each flush is a choice (x86)
-    pso    the same, but stores to different words may overtake each other (ARM does so too)
+    tso    when it leaves its actor's queue, first in, first out; each flush is a choice (x86)
+    pso    the same, but stores to different words may overtake each other (as on ARM)
 """
 
 import functools
@@ -26,27 +26,27 @@ Check = Callable[[dict[str, Any]], None]
 
 
 class Crash(Exception):
-    """Hits the crashing actor in place of a step, to be caught there; its queue still arrives."""
+    """Raised in the crashing actor instead of a step, and caught there; its queue is still flushed."""
 
 
 class _Pause(BaseException):
-    """An actor has come to the end of its log; this is its next step."""
+    """An actor has reached the end of its log; the arguments are its next step."""
 
 
 @dataclass
 class Memory:
-    """Shared words, handed out as fake arrays; plain memory while no actor is being run."""
+    """Shared words, accessed through fake arrays; plain memory while no actor runs."""
 
     cells: list[Any] = field(default_factory=list)
-    log: Iterator[Any] | None = None  # what is left of the log of the running actor
+    log: Iterator[Any] | None = None  # the rest of the running actor's log
 
     def words(self, count: int) -> "Words":
-        """A line of words, all 0."""
+        """An array of `count` words, all 0."""
         self.cells += [0] * count
         return Words(self, range(len(self.cells) - count, len(self.cells)))
 
     def access(self, kind: str, at: int, value: Any = None) -> Any:
-        """One step; returns what is loaded."""
+        """One step; a load returns the value."""
         if self.log is None:
             self.cells[at] = value if kind == "store" else self.cells[at]
             return self.cells[at]
@@ -58,7 +58,7 @@ class Memory:
 
 @dataclass
 class Words:
-    """Stands for an array of words."""
+    """A fake array of words."""
 
     memory: Memory
     addresses: range
@@ -74,7 +74,7 @@ class Words:
 
 
 class Rows(UserList[Any]):
-    """Stands for an array of rows: a slice is a view, to copy from it or to it is word by word."""
+    """A fake array of rows: a slice is a view, and copies go word by word."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return map(tuple, self.data)
@@ -89,10 +89,10 @@ class Rows(UserList[Any]):
 def explore(
     memory: Memory, actors: Actors, check: Check, order: str = "sc", crashing: str = ""
 ) -> tuple[int, int]:
-    """Run the actors in every order; the one called `crashing` also with a crash at every point.
+    """Run the actors in every order; the one named `crashing` also with a crash at every point.
 
-    At each end `check` gets what the actors returned, and finds `memory` as they left it. Returns
-    the number of schedules, and of states; an AssertionError brings its schedule as a note.
+    At the end of each schedule, `check` gets what the actors returned and finds `memory` as they left
+    it. Returns the number of schedules and of states. An AssertionError has its schedule as a note.
     """
     trail: list[str] = []
 
@@ -110,7 +110,7 @@ def explore(
         return (*cells[:at], value, *cells[at + 1 :])
 
     def moves(cells: Any, name: str, log: Any, queue: Any) -> Iterator[tuple[str, Any, Any, Any]]:
-        """What an actor can do: in words, and the memory and its own log and queue afterwards."""
+        """What an actor can do next: a description, and the memory, its log and its queue afterwards."""
         kind, at, value = next_step(name, log)
         if kind == "load":
             value = next((v for a, v in reversed(queue) if a == at), cells[at])

@@ -1,7 +1,7 @@
-"""The wires under fire: real processes that are killed at random, and every row is verified.
+"""Stress tests of the wires: real processes are killed at random, and every row is verified.
 
-What is written is made of its number and of the life that wrote it: a life is a writer from its
-start to its death. So no mix of two rows, of two versions or of two lives can go unseen.
+A life is a writer from its start to its death. All content is derived from its number and from the
+life that wrote it, so a mix of two rows, two versions or two lives is always visible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spreeze.wires.arena import Arena, Block
 from spreeze.wires.experience import COMMITTED, RESERVED, Experience, LaneReader, experience_blocks
 from spreeze.wires.weights import Stamp, Weights, weights_blocks
 
-# The children do nothing but sums with numpy and leave by os._exit: our threads do not matter.
+# The children only use numpy and leave by os._exit: threads of this process do not matter.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 NUM_LIVES = 40
@@ -45,7 +45,7 @@ class Children:
         self.pids: set[int] = set()
 
     def start(self, function: Callable[..., None], *arguments: Any) -> int:
-        """Call a function in a child, which ends with 0 if that returns."""
+        """Call a function in a child, which exits with 0 if the function returns."""
         parent = os.getpid()
         if (pid := os.fork()) == 0:
             _be_child(parent, function, arguments)
@@ -53,7 +53,7 @@ class Children:
         return pid
 
     def kill(self, pid: int) -> None:
-        """End a child; it must still be running."""
+        """Kill a child, which must still be running."""
         os.kill(pid, signal.SIGKILL)
         assert self.reap(pid) == -signal.SIGKILL
 
@@ -77,7 +77,7 @@ def _be_child(parent: int, function: Callable[..., None], arguments: Any) -> NoR
 
 @pytest.fixture
 def children() -> Iterator[Children]:
-    """All of them are dead and reaped in the end."""
+    """Children that are all killed and reaped in the end."""
     children = Children()
     yield children
     for pid in list(children.pids):
@@ -98,7 +98,7 @@ def arena_of(*blocks: Block) -> Iterator[Arena]:
 
 
 def fill(rows: Rows, numbers: Any, lives: Any) -> None:
-    """Write the rows with these numbers, as these lives do."""
+    """Write the rows with these numbers, as these lives write them."""
     mark = numbers * 31 % 65_521 + lives * 100_000
     rows["obs"] = mark[:, None] + np.arange(50)
     rows["action"] = lives[:, None]
@@ -109,7 +109,7 @@ def fill(rows: Rows, numbers: Any, lives: Any) -> None:
 
 
 def num_wrong(rows: Rows, first: int) -> int:
-    """How many are not what some life wrote as the rows from number `first` on."""
+    """How many of these rows are not what some life wrote, the first row having number `first`."""
     expected = rows.copy()
     with np.errstate(invalid="ignore"):
         lives = rows["action"][:, 0].astype(np.int64)
@@ -119,7 +119,7 @@ def num_wrong(rows: Rows, first: int) -> int:
 
 
 def write_on(arena: Arena, life: int) -> None:
-    """A sampler: commits blocks of any size, and spoils all of its slots before it fills them."""
+    """A sampler: commits blocks of any size, and overwrites all of its slots with garbage first."""
     number = int(arena["experience.words"][0, COMMITTED])
     writer = Experience(arena, BLOCK).writer(0)
     sizes = random.Random(life)
@@ -131,8 +131,8 @@ def write_on(arena: Arena, life: int) -> None:
         number += size
 
 
-def test_no_wrong_row_comes_out_of_a_lane_whose_writers_are_killed(children: Children) -> None:
-    """The reader is always about to be lapped; a new one after each death sees whole rows too."""
+def test_killed_writers_never_lead_to_a_wrong_row(children: Children) -> None:
+    """The reader is always close to being lapped. A new reader after each death gets whole rows too."""
     times = random.Random()
     num_delivered = num_after_death = wrong = 0
     buffer = np.zeros(CAPACITY, LAYOUT.dtype)
@@ -163,7 +163,7 @@ def test_no_wrong_row_comes_out_of_a_lane_whose_writers_are_killed(children: Chi
 
 
 def test_a_reader_that_ignores_reservations_would_be_fooled(children: Children) -> None:
-    """Proof that the fire is hot: without its re-check a reader takes what a dead writer spoilt."""
+    """The stress is effective: without the re-check, a reader accepts rows that a dead writer overwrote."""
     wrong = 0
     with arena_of(*experience_blocks(LAYOUT, 1, CAPACITY, BLOCK)) as arena:
         for life in range(NUM_LIVES):
@@ -185,18 +185,18 @@ def test_a_reader_that_ignores_reservations_would_be_fooled(children: Children) 
 
 
 def content(version: int, life: int) -> Floats:
-    """The vector of a version, as a life publishes it."""
+    """The vector of a version, as this life publishes it."""
     return (np.arange(NUM_WEIGHTS) % 1000 + version + 200_000 * life).astype(np.float32)
 
 
 def is_right(stamp: Stamp, vector: Floats) -> bool:
-    """Whether vector and counters are those of that version."""
+    """Whether vector and counters belong to this version."""
     expected = content(stamp.version, life=stamp.updates)
     return stamp.env_steps == 7 * stamp.version and bool((vector == expected).all())
 
 
 def publish_on(arena: Arena, life: int) -> None:
-    """A learner that does nothing but publish."""
+    """A learner that only publishes."""
     weights = Weights(arena)
     while True:
         version = weights.version + 1
@@ -204,7 +204,7 @@ def publish_on(arena: Arena, life: int) -> None:
 
 
 def follow(arena: Arena, me: int) -> None:
-    """A sampler that does nothing but fetch, until it is told to stop."""
+    """A sampler that only fetches, until it is told to stop."""
     weights, counts, stop = Weights(arena), arena["counts"][me], arena["stop"]
     vector = np.zeros(NUM_WEIGHTS, np.float32)
     while not stop[0]:
@@ -218,8 +218,8 @@ def follow(arena: Arena, me: int) -> None:
             counts[REFUSED] += 1
 
 
-def test_no_torn_weights_are_taken_from_publishers_that_are_killed(children: Children) -> None:
-    """Each death leaves a readable version, the versions go on, and the readers follow them."""
+def test_killed_publishers_never_lead_to_torn_weights(children: Children) -> None:
+    """Each death leaves a readable version, versions continue, and the readers follow them."""
     times = random.Random()
     vector = np.zeros(NUM_WEIGHTS, np.float32)
     more = [Block("counts", (2, 8), np.int64), Block("stop", (1,), np.int64)]

@@ -1,4 +1,4 @@
-"""The suites that users expect: a real task of each trains out of the box."""
+"""Suites: a real task of each one trains without further setup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KNOBS: dict[str, Any] = {
     "learner.warmup_rows": 200,
     "replay.capacity": 10_000,
     "evaluator.episodes": 1,
-    "target": -1e9,  # any evaluation will do
+    "target": -1e9,  # the first evaluation reaches it
     "time": "60s",
 }
 
@@ -35,7 +35,7 @@ def needs(*extras: str) -> pytest.MarkDecorator:
 
 
 def evaluated(run: Path, episodes: int) -> dict[str, Any]:
-    """What `spreeze eval` finds; its standard output is JSON and nothing else."""
+    """The result of `spreeze eval`, whose standard output is nothing but JSON."""
     command = [sys.executable, "-m", "spreeze", "eval", str(run)]
     done = subprocess.run(
         [*command, "--episodes", str(episodes), "--json", "-"],
@@ -70,7 +70,7 @@ TASKS = [
 def test_a_task_of_each_suite_trains(env_id: str, engine: str, obs_size: int, runs: str) -> None:
     run = spreeze.train(env_id, runs=runs, **KNOBS, **{"env.engine": engine})
     summary = run.summary
-    assert summary["reason"] == "target", "an evaluation came out"
+    assert summary["reason"] == "target", "there was an evaluation"
     assert math.isfinite(summary["final_return"])
     assert summary["env_steps"] >= 200
     assert summary["updates"] > 0
@@ -83,7 +83,7 @@ def test_a_task_of_each_suite_trains(env_id: str, engine: str, obs_size: int, ru
 
 
 @needs("dmc")
-def test_the_policy_of_a_dict_task_takes_what_its_environment_gives(runs: str) -> None:
+def test_the_policy_of_a_dict_task_takes_the_observations_of_its_environment(runs: str) -> None:
     env_id = "dm_control/cheetah-run-v0"
     run = spreeze.train(env_id, runs=runs, **KNOBS)
     policy = spreeze.load(run.path)
@@ -96,7 +96,9 @@ def test_the_policy_of_a_dict_task_takes_what_its_environment_gives(runs: str) -
 
 @needs("envpool")
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "PendulumSwingup-v1"])
-def test_a_run_in_envpool_is_evaluated_wherever_its_task_is(env_id: str, runs: str) -> None:
+def test_a_run_in_envpool_is_evaluated_in_the_engine_that_has_its_task(
+    env_id: str, runs: str
+) -> None:
     run = spreeze.train(env_id, runs=runs, **KNOBS, **{"env.engine": "envpool"})
     stored = json.loads((run.path / "config.json").read_text())["config"]
     assert stored["simulation"] == {"engine": "envpool"}
@@ -104,7 +106,7 @@ def test_a_run_in_envpool_is_evaluated_wherever_its_task_is(env_id: str, runs: s
 
 
 @needs("bullet")
-def test_what_an_environment_prints_does_not_spoil_the_facts(runs: str) -> None:
+def test_output_of_an_environment_does_not_corrupt_the_json(runs: str) -> None:
     run = spreeze.train("InvertedPendulumSwingupBulletEnv-v0", runs=runs, **KNOBS)
     assert len(evaluated(run.path, 2)["returns"]) == 2
 
@@ -139,7 +141,7 @@ def test_a_missing_suite_is_named_with_its_extra(
         assert f'pip install "spreeze[{extra}]"' in problem
 
 
-def test_no_suite_is_imported_before_one_of_its_ids_is_asked_for() -> None:
+def test_no_suite_is_imported_before_one_of_its_ids_is_used() -> None:
     code = (
         "import sys\n"
         "from spreeze.envs.stepping import make_stepper\n"

@@ -1,4 +1,4 @@
-"""The arena: memory that is laid out, sealed and gone in the end."""
+"""The arena: shared memory that is laid out, sealed, and freed in the end."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def arena() -> Iterator[Arena]:
 
 
 def num_fds() -> int:
-    """Open files of this process."""
+    """Open file descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def num_mappings() -> int:
-    """Pieces of arenas in this process's memory."""
+    """Arenas that this process maps."""
     return Path("/proc/self/maps").read_text().count("memfd:spreeze")
 
 
@@ -50,7 +50,7 @@ def num_mappings() -> int:
     )
 )
 def test_blocks_do_not_overlap(shapes: list[tuple[tuple[int, ...], str]]) -> None:
-    """Each block keeps what was written to it when all others are written, and starts on a line."""
+    """Each block keeps its content when all others are written, and starts on a cache line."""
     blocks = [Block(str(i), shape, dtype) for i, (shape, dtype) in enumerate(shapes)]
     arena = Arena.create(blocks)
     try:
@@ -65,8 +65,8 @@ def test_blocks_do_not_overlap(shapes: list[tuple[tuple[int, ...], str]]) -> Non
         arena.close()
 
 
-def test_memory_starts_at_zero_and_is_really_there(arena: Arena) -> None:
-    """Its pages are taken: no SIGBUS later."""
+def test_memory_is_zero_and_fully_allocated(arena: Arena) -> None:
+    """All pages exist, so there is no SIGBUS later."""
     assert not any(arena[block.name].any() for block in BLOCKS)
     status = os.fstat(arena.fd)
     assert status.st_size == arena_bytes(BLOCKS) == 64 + 64 + 192
@@ -75,7 +75,7 @@ def test_memory_starts_at_zero_and_is_really_there(arena: Arena) -> None:
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_sealed_against_resizing(arena: Arena, change: int) -> None:
-    """Nobody can cut or grow the memory, nor take the seals off or add any."""
+    """No process can shrink or grow the memory, or change the seals."""
     with pytest.raises(PermissionError):
         os.ftruncate(arena.fd, arena_bytes(BLOCKS) + change)
     with pytest.raises(PermissionError):
@@ -84,7 +84,7 @@ def test_sealed_against_resizing(arena: Arena, change: int) -> None:
     assert os.fstat(arena.fd).st_size == arena_bytes(BLOCKS)
 
 
-def test_who_attaches_sees_the_same_memory(arena: Arena) -> None:
+def test_an_attached_arena_sees_the_same_memory(arena: Arena) -> None:
     other = Arena(os.dup(arena.fd), BLOCKS)
     arena["matrix"][2, 3] = 1.5
     other["number"][()] = 7
@@ -94,17 +94,17 @@ def test_who_attaches_sees_the_same_memory(arena: Arena) -> None:
     assert arena["number"] == 7
 
 
-def test_another_layout_is_refused(arena: Arena) -> None:
-    """Two programs of different versions do not read each other's memory; the file stays open."""
+def test_a_different_layout_is_refused(arena: Arena) -> None:
+    """Programs of different versions do not read each other's memory; the descriptor stays open."""
     before = num_fds()
-    with pytest.raises(ValueError, match="shared memory holds 320 bytes, the layout asks for 128"):
+    with pytest.raises(ValueError, match="shared memory holds 320 bytes, the layout needs 128"):
         Arena(arena.fd, BLOCKS[:2])
     assert num_fds() == before
     assert os.fstat(arena.fd)
 
 
 def test_nothing_is_left_after_close() -> None:
-    """Neither file nor mapping; and there never was a name in /dev/shm."""
+    """No descriptor and no mapping remain, and there never was a name in /dev/shm."""
     names, files, mappings = os.listdir("/dev/shm"), num_fds(), num_mappings()
     arena = Arena.create(BLOCKS)
     assert os.listdir("/dev/shm") == names
@@ -115,7 +115,7 @@ def test_nothing_is_left_after_close() -> None:
 
 
 def test_an_array_in_use_outlives_close() -> None:
-    """A role may look at its words till its end: the mapping goes with the last array."""
+    """A role may read its words until it ends: the mapping lasts as long as the last array."""
     mappings = num_mappings()
     arena = Arena.create(BLOCKS)
     number = arena["number"]
@@ -126,12 +126,12 @@ def test_an_array_in_use_outlives_close() -> None:
     assert num_mappings() == mappings
 
 
-def test_children_do_not_inherit_the_file_by_accident(arena: Arena) -> None:
+def test_the_descriptor_is_not_inheritable(arena: Arena) -> None:
     assert not os.get_inheritable(arena.fd)
 
 
-def test_more_memory_than_there_is_raises_and_leaves_no_file() -> None:
-    """A limit on file sizes stands for a full machine: the kernel refuses in the same place."""
+def test_running_out_of_memory_raises_and_leaves_no_descriptor() -> None:
+    """A limit on file sizes stands in for a full machine: the kernel refuses at the same point."""
     files = num_fds()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))

@@ -1,4 +1,4 @@
-"""One lane on real shared memory: against a model, and its corners one by one."""
+"""One lane on real shared memory: against a model, and each corner case by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GARBAGE = 2**24 - 1
 
 
 def fill(slots: Rows, ids: Any) -> None:
-    """Write rows whose every number is made of their id."""
+    """Write rows in which every number is derived from the id."""
     ids = np.asarray(ids)
     slots["obs"] = ids[:, None] + np.arange(3)
     slots["reward"] = -ids
@@ -35,7 +35,7 @@ def fill(slots: Rows, ids: Any) -> None:
 
 
 def ids_of(rows: Rows) -> list[int]:
-    """The ids of rows, all of which must be whole."""
+    """The ids of rows; fails if any row is not whole."""
     expected = rows.copy()
     fill(expected, rows["version"].astype(np.int64))
     np.testing.assert_array_equal(rows, expected)
@@ -50,12 +50,12 @@ def write(writer: LaneWriter, ids: list[int]) -> None:
 
 
 def drain(reader: LaneReader, size: int) -> list[int]:
-    """The ids of the next rows, taken with a buffer of so many rows."""
+    """The ids of the next rows, drained into a buffer of `size` rows."""
     return ids_of(reader.drain(np.zeros(size, LAYOUT.dtype)))
 
 
 class LaneMachine(RuleBasedStateMachine):
-    """Writers come and go, the reader reads when it likes; the model is the list of all rows."""
+    """Writers come and go, the reader drains at any time; the model is the list of all rows."""
 
     @initialize(block=st.integers(1, 6), more=st.integers(0, 12))
     def create(self, block: int, more: int) -> None:
@@ -75,7 +75,7 @@ class LaneMachine(RuleBasedStateMachine):
             self.arena.close()
 
     def reserve(self) -> Rows:
-        """Reserve in the model and in the lane; the id of each row that is ever written is new."""
+        """Reserve in the model and in the lane."""
         self.reserved = max(self.reserved, len(self.committed) + self.block)
         return self.writer.reserve()
 
@@ -88,28 +88,28 @@ class LaneMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def write_some(self, data: st.DataObject) -> None:
-        """A block, perhaps cut short, perhaps empty."""
+        """Write a block, maybe a partial or empty one."""
         self.write(data.draw(st.integers(0, self.block)))
 
     @rule(num_rows=st.integers(0, 100))
     def write_many(self, num_rows: int) -> None:
-        """Far enough to go round the ring several times."""
+        """Write enough to go around the ring several times."""
         for start in range(0, num_rows, self.block):
             self.write(min(self.block, num_rows - start))
 
     @rule(scribbled=st.integers(0, 6))
-    def be_caught_writing(self, scribbled: int) -> None:
-        """The writer has reserved its slots and spoilt some; what comes next sees it like that."""
+    def leave_half_written(self, scribbled: int) -> None:
+        """The writer has reserved its slots and overwritten some; the next rule sees this state."""
         fill(self.reserve()[:scribbled], [GARBAGE] * min(scribbled, self.block))
 
     @rule()
     def replace_writer(self) -> None:
-        """The writer is dead, wherever it was; another takes over."""
+        """The writer was killed, at whatever point; a successor takes over."""
         self.writer = self.experience.writer(0)
 
     @rule(size=st.integers(0, 40))
     def drain(self, size: int) -> None:
-        """Rows come in order and whole; what was or may be overwritten is counted as lost."""
+        """Rows arrive whole and in order; those that were or may be overwritten count as lost."""
         total = len(self.committed)
         end = min(total, max(self.position, total - self.capacity) + size)
         intact = max(self.reserved - self.capacity, self.position)
@@ -121,19 +121,19 @@ class LaneMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.words[RESERVED] <= self.words[COMMITTED])
     @rule()
     def drain_all(self) -> None:
-        """Nothing of the newest ring is lost when nobody writes."""
+        """While no writer is active, the newest ring is read in full."""
         fresh = self.experience.readers()[0]
         assert drain(fresh, self.capacity) == self.committed[-self.capacity :]
 
     @invariant()
     def accounts(self) -> None:
-        """Each row that the reader has passed was either delivered or lost."""
+        """Each row that the reader has passed was delivered or counted as lost."""
         assert self.num_delivered + self.reader.num_lost == self.position
         assert self.reader.num_waiting == len(self.committed) - self.position
 
     @invariant()
     def counters(self) -> None:
-        """The words are the model's, so they never go back."""
+        """The words equal those of the model, so they never decrease."""
         assert self.words[COMMITTED] == len(self.committed)
         assert self.words[RESERVED] == self.reserved
 
@@ -144,7 +144,7 @@ TestLaneMachine.settings = settings(max_examples=100, stateful_step_count=40, de
 
 @pytest.fixture
 def lane() -> Iterator[Any]:
-    """Makes lanes: `lane(capacity, block)` returns the experience and the lane's words."""
+    """Makes lanes: `lane(capacity, block)` returns the experience and the words of its lanes."""
     arenas = []
 
     def make(capacity: int, block: int, num_lanes: int = 1) -> tuple[Experience, Any]:
@@ -157,7 +157,7 @@ def lane() -> Iterator[Any]:
         arena.close()
 
 
-def test_rows_come_out_as_they_went_in(lane: Any) -> None:
+def test_rows_are_read_as_they_were_written(lane: Any) -> None:
     experience, _ = lane(capacity=8, block=4)
     writer, (reader,) = experience.writer(0), experience.readers()
     write(writer, [0, 1, 2])
@@ -171,7 +171,7 @@ def test_rows_come_out_as_they_went_in(lane: Any) -> None:
 
 
 def test_a_block_that_spills_over_the_end_is_read_from_the_front(lane: Any) -> None:
-    """The second block of 3 goes to slots 3, 4 and 5 of a ring of 4: the last two are 0 and 1."""
+    """The second block of 3 goes to slots 3, 4 and 5 of a ring of 4; slots 4 and 5 are copied to 0 and 1."""
     experience, _ = lane(capacity=4, block=3)
     writer, (reader,) = experience.writer(0), experience.readers()
     write(writer, [0, 1, 2])
@@ -197,9 +197,9 @@ def test_a_lapped_reader_gets_the_newest_ring_and_counts_the_rest(lane: Any) -> 
 
 
 def test_reserved_slots_cost_the_oldest_rows(lane: Any) -> None:
-    """A full ring of 4 with 2 slots under the pen holds 2 rows that are surely whole.
+    """A full ring of 4 with 2 reserved slots holds 2 rows that are certainly whole.
 
-    That is so until those slots are committed, even if the writer has not touched them.
+    This holds until those slots are committed, even if the writer has not touched them.
     """
     experience, _ = lane(capacity=4, block=2)
     writer, (reader,) = experience.writer(0), experience.readers()
@@ -211,7 +211,7 @@ def test_reserved_slots_cost_the_oldest_rows(lane: Any) -> None:
 
 
 def test_a_successor_writes_the_uncommitted_rows_again(lane: Any) -> None:
-    """And what its predecessor spoilt stays lost, though nobody is writing there now."""
+    """Rows that its predecessor overwrote stay lost, although no writer is active there now."""
     experience, words = lane(capacity=4, block=2)
     write(experience.writer(0), [0, 1])
     write(experience.writer(0), [2, 3])
@@ -225,14 +225,14 @@ def test_a_successor_writes_the_uncommitted_rows_again(lane: Any) -> None:
     assert reader.num_lost == 2
 
 
-def test_counters_do_not_care_how_large_they_are(lane: Any) -> None:
-    """After 2**40 rows a lane works as at its start; 2**40 is no multiple of the capacity."""
+def test_a_lane_works_with_large_counters(lane: Any) -> None:
+    """After 2**40 rows a lane works as at its start; 2**40 is not a multiple of the capacity."""
     start = 2**40 + 1
     experience, words = lane(capacity=6, block=3)
     words[0, [RESERVED, COMMITTED]] = start
     writer, (reader,) = experience.writer(0), experience.readers()
     assert len(reader.drain(np.zeros(9, LAYOUT.dtype))) == 6
-    assert reader.num_lost == 0, "what an earlier reader has had is not lost"
+    assert reader.num_lost == 0, "rows of an earlier reader are not lost"
     for i in range(0, 12, 3):
         write(writer, [i, i + 1, i + 2])
     assert reader.num_waiting == 12
@@ -249,7 +249,7 @@ def test_lanes_are_separate(lane: Any) -> None:
     assert words.strides[0] == 64
 
 
-def test_a_block_may_fill_the_ring_but_not_more() -> None:
+def test_a_block_may_be_as_large_as_the_ring_but_not_larger() -> None:
     assert experience_blocks(LAYOUT, 1, 4, 4)
     with pytest.raises(ValueError, match="a lane of 4 rows cannot take blocks of 5"):
         experience_blocks(LAYOUT, 1, 4, 5)

@@ -1,7 +1,7 @@
 """The wires' protocols in every interleaving, and broken variants of them that must be caught.
 
-A row and a weights vector are two words that carry the same value, so that any mix of two of them
-shows. What is written twice, by a writer and by its successor, carries two different values.
+A row and a weights vector are two words with the same value, so a mix of two of them is visible.
+What is written twice, by a writer and by its successor, has two different values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def litmus(order: str, *actors: Callable[[Words], Any]) -> set[tuple[Any, ...]]:
 
 
 def store_then_load(mine: int) -> Callable[[Words], Any]:
-    """An actor that raises its own word and returns the other's."""
+    """An actor that sets its own word and returns the other one."""
 
     def actor(words: Words) -> Any:
         words[mine] = 1
@@ -56,15 +56,15 @@ def receive(words: Words) -> tuple[int, int]:
     return flag, words[0]
 
 
-def test_store_buffering_is_seen_with_queues_only() -> None:
-    """Both actors miss the other's store under TSO and never under SC."""
+def test_store_buffering_happens_with_queues_only() -> None:
+    """Both actors can miss the other's store under TSO, but not under SC."""
     both = store_then_load(0), store_then_load(1)
     assert litmus("sc", *both) == {(0, 1), (1, 0), (1, 1)}
     assert litmus("tso", *both) == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
 def test_messages_pass_in_order_unless_stores_overtake() -> None:
-    """The flag without the data is seen under PSO only."""
+    """Only under PSO can the flag arrive without the data."""
     in_order = {(None, (0, 0)), (None, (0, 1)), (None, (1, 1))}
     assert litmus("sc", send, receive) == litmus("tso", send, receive) == in_order
     assert litmus("pso", send, receive) == in_order | {(None, (1, 0))}
@@ -108,12 +108,12 @@ class LaneCase(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What came out in any of the schedules."""
+    """The results of all schedules."""
 
     drained: set[tuple[int, int]]
     """Rows that the reader got and rows that it lost."""
     left: set[tuple[int, int]]
-    """Reserved rows, and rows that are lost to a reader who comes when all is over."""
+    """Reserved rows, and rows that are lost to a reader that starts when all is over."""
 
 
 def explore_lane(
@@ -123,16 +123,16 @@ def explore_lane(
     writer_class: type[LaneWriter] = LaneWriter,
     reader_class: type[LaneReader] = LaneReader,
 ) -> Seen:
-    """All schedules of a writer and a reader; fails on a row that is not the one it ought to be."""
+    """Run all schedules of a writer and a reader; fails on any wrong row."""
     memory = Memory()
     words: Any = memory.words(2)
     rows: Any = Rows([memory.words(2) for _ in range(case.capacity + case.block)])
     seen = Seen(set(), set())
 
     def write(life: int, written: list[Any]) -> None:
-        """One life of a writer; `written` is each row's content by the row's number."""
+        """One life of a writer; `written[number]` is the content of that row."""
         writer = writer_class(words, rows, case.block)
-        del written[writer._committed :]  # what its predecessor has not committed
+        del written[writer._committed :]  # rows that its predecessor did not commit
         for num_rows in case.lives[life]:
             new = [(100 * (life + 1) + len(written) + i,) * 2 for i in range(num_rows)]
             slots = writer.reserve()
@@ -175,7 +175,7 @@ def explore_lane(
 
 
 def assert_proved(case: LaneCase, order: str, crashing: bool) -> None:
-    """Rows are right and whole or counted as lost, and none is lost that was not overwritten."""
+    """Every row is right or counted as lost, and only overwritten rows are lost."""
     seen = explore_lane(case, order, crashing)
     assert any(got for got, _ in seen.drained)
     assert any(lost for _, lost in seen.drained)
@@ -213,7 +213,7 @@ def test_lane_whose_writer_crashes_anywhere(case: LaneCase, order: str) -> None:
 
 
 class Shifted:
-    """The words of a lane with another `reserved`, to break a reader."""
+    """The words of a lane with a different `reserved`, to break a reader."""
 
     def __init__(self, words: Any, change: Callable[[int], int]) -> None:
         self.words, self.change = words, change
@@ -224,21 +224,21 @@ class Shifted:
 
 
 class CredulousReader(LaneReader):
-    """Does not look at `reserved`."""
+    """Ignores `reserved`."""
 
     def __init__(self, words: Any, rows: Any, block: int) -> None:
         super().__init__(Shifted(words, lambda _: 0), rows, block)  # type: ignore[arg-type]
 
 
 class GenerousReader(LaneReader):
-    """Takes one row too many."""
+    """Accepts one row too many."""
 
     def __init__(self, words: Any, rows: Any, block: int) -> None:
         super().__init__(Shifted(words, lambda n: n - 1), rows, block)  # type: ignore[arg-type]
 
 
 class HastyReader(LaneReader):
-    """Looks at `reserved` before it copies, not after."""
+    """Reads `reserved` before it copies, not after."""
 
     def drain(self, into: Any) -> Any:
         words = self._words
@@ -262,7 +262,7 @@ class HastyWriter(LaneWriter):
 
 
 class SilentWriter(LaneWriter):
-    """Reserves only when the slots have been filled."""
+    """Reserves only after it has filled the slots."""
 
     def reserve(self) -> Any:
         start = self._committed % self._capacity
@@ -274,7 +274,7 @@ class SilentWriter(LaneWriter):
 
 
 class ForgetfulWriter(LaneWriter):
-    """Takes over with `reserved` set back to what is committed."""
+    """Takes over and sets `reserved` back to `committed`."""
 
     def __init__(self, words: Any, rows: Any, block: int) -> None:
         super().__init__(words, rows, block)
@@ -282,7 +282,7 @@ class ForgetfulWriter(LaneWriter):
 
 
 class SpillingWriter(LaneWriter):
-    """Leaves rows in the spare slots behind the ring's end."""
+    """Leaves rows in the spare slots after the end of the ring."""
 
     def commit(self, num_rows: int) -> None:
         self._committed += num_rows
@@ -290,7 +290,7 @@ class SpillingWriter(LaneWriter):
 
 
 class LateSpillWriter(LaneWriter):
-    """Copies spilled rows to the front after it has committed them."""
+    """Copies spilled rows to the front only after it has committed them."""
 
     def commit(self, num_rows: int) -> None:
         self._words[COMMITTED] = self._committed + num_rows
@@ -329,11 +329,11 @@ def explore_weights(
     weights_class: type[Weights] = Weights,
     same_vector: bool = False,
 ) -> set[tuple[int | None, ...]]:
-    """All schedules of a publisher and a reader; fails on weights that are not what was published.
+    """Run all schedules of a publisher and a reader; fails on weights that were never published.
 
-    A life is the number of versions that a publisher makes: the first before the race begins, the
-    second may crash if there is a third to take over. Returns the versions that the reader's
-    fetches brought, in any of the schedules.
+    A life is the number of versions that a publisher makes. The first life ends before the race begins;
+    the second may crash if there is a third to take over. Returns the versions that the reader
+    fetched, for each schedule.
     """
     memory = Memory()
     weights = weights_class.__new__(weights_class)
@@ -347,7 +347,7 @@ def explore_weights(
     seen: set[tuple[int | None, ...]] = set()
 
     def publish(life: int, published: list[Any]) -> None:
-        """One life of a publisher; `published[version]` is what belongs to a version."""
+        """One life of a publisher; `published[version]` is the content of that version."""
         del published[weights.version + 1 :]
         for _ in range(lives[life]):
             version = len(published)
@@ -365,7 +365,7 @@ def explore_weights(
         return published
 
     def reader() -> list[Any]:
-        """What the fetches brought: a stamp and its vector, or None."""
+        """The result of each fetch: a stamp and its vector, or None."""
         fetched: list[Any] = []
         have = 0
         for _ in range(fetches):
@@ -396,9 +396,9 @@ def explore_weights(
 @pytest.mark.parametrize("same_vector", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
 def test_weights(order: str, same_vector: bool) -> None:
-    """A publisher that laps its reader: weights are whole and have their own stamp, or are refused.
+    """A publisher laps its reader: weights are whole and have their own stamp, or are refused.
 
-    The versions only go up; and a stamp is not mixed up where the vector is the same throughout.
+    Versions only increase, and stamps are not mixed up even if all vectors are equal.
     """
     seen = explore_weights(order, (1, 4), 2, same_vector=same_vector)
     assert {(1, 5), (None, 4)} <= seen
@@ -410,13 +410,13 @@ def test_weights(order: str, same_vector: bool) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("successor", [0, 1, 2])
 def test_weights_whose_publisher_crashes_anywhere(order: str, successor: int) -> None:
-    """The last version stays readable, and a successor goes on from it."""
+    """The last version stays readable, and a successor continues from it."""
     seen = explore_weights(order, (1, 2, successor), 2)
     assert {(1, None), (1, 2)} <= seen
 
 
 def loose(check_seal: bool, check_sum: bool) -> type[Weights]:
-    """Weights whose `fetch` leaves out a check."""
+    """Weights whose `fetch` omits a check."""
 
     class LooseWeights(Weights):
         def fetch(self, into: Any, have: int) -> Stamp | None:
@@ -432,7 +432,7 @@ def loose(check_seal: bool, check_sum: bool) -> type[Weights]:
 
 
 class UnsealedWeights(Weights):
-    """Does not break the seal of a slot before it writes there."""
+    """Does not clear the seal of a slot before it writes there."""
 
     def publish(self, vector: Any, updates: int, env_steps: int) -> int:
         version = self.version + 1
@@ -459,19 +459,19 @@ class HastyWeights(UnsealedWeights):
 
 @pytest.mark.parametrize("check_sum", [False, True])
 def test_fetch_without_the_seal_is_caught(check_sum: bool) -> None:
-    """Neither no check at all nor the checksum alone is enough."""
+    """The checksum alone is not enough, nor is no check at all."""
     with pytest.raises(AssertionError, match="torn weights"):
         explore_weights("sc", (1, 3), 1, loose(check_seal=False, check_sum=check_sum))
 
 
 def test_publisher_that_keeps_the_seal_is_caught() -> None:
-    """The checksum cannot tell two versions of the same vector apart: their stamps get mixed."""
+    """The checksum cannot tell two versions of the same vector apart, so their stamps get mixed."""
     with pytest.raises(AssertionError, match="torn weights"):
         explore_weights("sc", (1, 3), 1, UnsealedWeights, same_vector=True)
 
 
 def test_early_announcement_is_caught() -> None:
-    """A publisher that is killed after it leaves no readable version."""
+    """A publisher that is killed after the announcement leaves no readable version."""
     with pytest.raises(AssertionError, match="newest weights unreadable"):
         explore_weights("sc", (1, 1, 0), 1, HastyWeights)
 
