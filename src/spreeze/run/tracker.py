@@ -13,7 +13,7 @@ import cloudpickle
 import setproctitle
 
 from spreeze.machine.affinity import run_in_background
-from spreeze.store.metrics import Follower
+from spreeze.store.metrics import MetricsReader
 from spreeze.store.rundir import RunDir
 
 LOOK_EVERY_S = 2.0
@@ -38,7 +38,7 @@ class Tracker:
     def __init__(self, run_path: Path, kind: str) -> None:
         """Start a run there; the service's own offline modes work, such as WANDB_MODE=offline."""
         self._service: Any = importlib.import_module(kind)
-        self._follower = Follower(run_path / "metrics")
+        self._metrics = MetricsReader(run_path / "metrics")
         config = RunDir(run_path).read("config").get("config", {})
         place = {"dir": str(run_path)} if kind == "wandb" else {}
         project = os.environ.get("WANDB_PROJECT" if kind == "wandb" else "TRACKIO_PROJECT", PROJECT)
@@ -49,7 +49,7 @@ class Tracker:
 
     def send_new(self) -> None:
         """Send the records written since the last call."""
-        for role, record in self._follower.new():
+        for role, record in self._metrics.read_new():
             suffix = "" if role.endswith("-0") else f"/{role}"
             axes = {name: record.get(name) for name in ("time_s", "env_steps", "updates")}
             values = {

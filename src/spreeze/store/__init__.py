@@ -1,4 +1,4 @@
-"""What a run keeps on disk: run directory, checkpoints, metrics, learning curves, videos.
+"""What a run keeps on disk: the run directory, checkpoints, metrics, learning curves and videos.
 
-Imports no other package. Imported by everything that reads or writes a run.
+This package imports no other package of Spreeze. Everything that reads or writes a run imports it.
 """

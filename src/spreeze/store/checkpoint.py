@@ -1,8 +1,8 @@
-"""Checkpoints: folders that are either whole or not there.
+"""Checkpoints: folders that are either complete or absent.
 
-A folder is written under a temporary name, every file and the folder itself are synced to disk,
-and only then it gets its name. `last` and `best` are links, replaced atomically. Tensors are
-safetensors and everything else is JSON: loading a checkpoint cannot run code.
+A folder is written under a temporary name. Its files and the folder itself are synced to disk, and
+only then is it renamed. `last` and `best` are links that are replaced atomically. Tensors are stored
+as safetensors and everything else as JSON, so loading a checkpoint cannot run code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ Tensors = Mapping[str, NDArray[Any]]
 def save_checkpoint(
     folder: Path, name: str, tensors: Mapping[str, Tensors], data: Mapping[str, Any]
 ) -> Path:
-    """Write `<folder>/<name>/` with `<x>.safetensors` and `<x>.json` files; returns its path."""
+    """Write `<folder>/<name>/` with one `.safetensors` or `.json` file per entry; return its path.
+
+    A checkpoint of the same name is replaced. If writing fails, the old one stays. Replacing takes
+    two renames: a process that is killed between them leaves neither under this name.
+    """
     path = folder / name
     draft, old = folder / f".{name}.{os.getpid()}", folder / f".{name}.old"
     shutil.rmtree(draft, ignore_errors=True)
@@ -39,18 +43,20 @@ def save_checkpoint(
         for stem, value in data.items():
             write_synced(draft / f"{stem}.json", json.dumps(value, indent=2).encode())
         _sync_folder(draft)
-        if path.exists():  # of before a restart: the same number of updates, other weights
+        if path.exists():  # a restarted run reaches the same number of updates with other weights
             path.rename(old)
         draft.rename(path)
         _sync_folder(folder)
     finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
     return path
 
 
-def name_checkpoint(path: Path, link: str) -> None:
-    """Let `last` or `best` mean this checkpoint, in one step."""
+def link_checkpoint(path: Path, link: str) -> None:
+    """Point the link `last` or `best` at this checkpoint, atomically."""
     draft = path.parent / f".{link}.{os.getpid()}"
     draft.unlink(missing_ok=True)
     draft.symlink_to(path.name)
@@ -59,24 +65,24 @@ def name_checkpoint(path: Path, link: str) -> None:
 
 
 def prune_checkpoints(folder: Path, pattern: str, keep: int) -> None:
-    """Delete the oldest checkpoints that match, but the newest `keep` and those with a name."""
-    named = {(folder / link).resolve() for link in ("last", "best")}
+    """Delete matching checkpoints, except the newest `keep` and those that `last` or `best` name."""
+    linked = {(folder / link).resolve() for link in ("last", "best")}
     for path in sorted(folder.glob(pattern))[:-keep]:
-        if path.resolve() not in named:
+        if path.resolve() not in linked:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def save_training(
     folder: Path, updates: int, tensors: Mapping[str, Tensors], data: Mapping[str, Any], keep: int
 ) -> bool:
-    """A checkpoint to resume from, `<updates>/`; it becomes `last`. False if the disk refused."""
+    """Save `<updates>/`, a checkpoint to resume from, as `last`. Return False if the disk refused it."""
     return _try_to_save(folder, f"{updates:09d}", "last", tensors, data, ("[0-9]" * 9, keep))
 
 
 def save_best(
     folder: Path, updates: int, tensors: Mapping[str, Tensors], data: Mapping[str, Any]
 ) -> bool:
-    """A policy to deploy, `<updates>-best/`; it becomes `best`. False if the disk refused."""
+    """Save `<updates>-best/`, a policy to deploy, as `best`. Return False if the disk refused it."""
     return _try_to_save(folder, f"{updates:09d}-best", "best", tensors, data, ("*-best", 1))
 
 
@@ -88,9 +94,12 @@ def _try_to_save(
     data: Mapping[str, Any],
     prune: tuple[str, int],
 ) -> bool:
-    """A full disk costs a checkpoint, never the run: what was saved before is still whole."""
+    """Save, link, then delete older ones. An OSError, such as a full disk, is printed and not raised.
+
+    In that case nothing older is deleted, so the checkpoints that were saved before stay usable.
+    """
     try:
-        name_checkpoint(save_checkpoint(folder, name, tensors, data), link)
+        link_checkpoint(save_checkpoint(folder, name, tensors, data), link)
     except OSError as error:
         print(f"checkpoint {name} was not saved: {error}", file=sys.stderr)  # noqa: T201
         return False

@@ -1,4 +1,4 @@
-"""Learning curves: evaluations of runs and of other frameworks, and their middle over seeds."""
+"""Learning curves of runs and of other frameworks: interquartile mean and interval over seeds."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from spreeze.store.rundir import RunDir
 
 Numbers = NDArray[np.float64]
 AXES = ("time", "steps", "updates")
-"""Columns of a curve; the fourth is the mean return of the evaluation."""
+"""Columns of a curve. A fourth column is the mean return of the evaluation."""
 RESAMPLES = 2000
+"""Bootstrap samples."""
 
 
 @dataclass
 class Group:
-    """The seeds of one setting: a curve each, and what is known without one."""
+    """The seeds that are drawn as one line or point."""
 
     label: str
     curves: list[Numbers] = field(default_factory=list)
-    """Each of rows (time_s, env_steps, updates, return), in order."""
+    """One array per seed, with rows (time_s, env_steps, updates, return)."""
     seconds: list[float | None] = field(default_factory=list)
-    """Of frameworks that tell only this: time to the target, None where it was not reached."""
+    """Time to the target by seed, None if it was not reached. Only from time-to-score results."""
     target: float | None = None
 
 
 def read_curve(run: RunDir) -> Numbers:
-    """The evaluations of a run, which may still be going on."""
+    """Read the evaluations of a run, finished or not."""
     rows = []
     with contextlib.suppress(FileNotFoundError):
         for line in (run.metrics / "evaluator-0.jsonl").read_text().splitlines():
@@ -47,23 +48,25 @@ def read_curve(run: RunDir) -> Numbers:
 
 
 def group_runs(runs: Sequence[RunDir]) -> list[Group]:
-    """Runs by task and algorithm: what differs in nothing but its seed belongs together."""
+    """Group runs by task and algorithm: these are taken to be seeds of one setting."""
     groups: dict[str, Group] = {}
     for run in runs:
         config = run.read("config").get("config", {})
         label = f"{config.get('env', '?')} {config.get('algo', '?')}"
         curve = read_curve(run)
         if not len(curve):
-            raise UsageError([f"run {run.path} has no evaluation yet: there is nothing to draw."])
+            raise UsageError(
+                [f"run {run.path} has no evaluation yet, so there is nothing to draw."]
+            )
         groups.setdefault(label, Group(label)).curves.append(curve)
     return list(groups.values())
 
 
 def read_comparison(file: Path) -> list[Group]:
-    """Results of other frameworks: the JSON of a time-to-score bench, with curves or without.
+    """Read results of other frameworks from the JSON of a time-to-score benchmark.
 
-    `wall_s` maps each framework to its seconds to `target` by seed, null where it was not reached;
-    `curves`, if it is there, maps it to a list of rows [time_s, env_steps, updates, return] by seed.
+    `wall_s` maps each framework to its seconds to `target` by seed, null if it was not reached.
+    `curves` is optional and maps it to a list of rows [time_s, env_steps, updates, return] by seed.
     """
     try:
         data = json.loads(file.read_text())
@@ -92,7 +95,7 @@ def read_comparison(file: Path) -> list[Group]:
 
 
 def iqm(values: Numbers) -> Numbers:
-    """Interquartile mean over the last axis but one: a quarter of the values is cut at either end."""
+    """Interquartile mean over axis -2: the lowest and the highest quarter of the values are dropped."""
     num = values.shape[-2]
     cut = int(0.25 * num)
     middle: Numbers = np.sort(values, axis=-2)[..., cut : num - cut, :].mean(axis=-2)
@@ -100,7 +103,7 @@ def iqm(values: Numbers) -> Numbers:
 
 
 def interval(values: Numbers, seed: int = 0) -> tuple[Numbers, Numbers]:
-    """95 % of the interquartile means that other seeds of this kind would have, by bootstrap."""
+    """95 % bootstrap interval of the interquartile mean over axis 0."""
     rng = np.random.default_rng(seed)
     draws = rng.integers(len(values), size=(RESAMPLES, len(values)))
     low, high = np.percentile(iqm(values[draws]), [2.5, 97.5], axis=0)
@@ -108,7 +111,7 @@ def interval(values: Numbers, seed: int = 0) -> tuple[Numbers, Numbers]:
 
 
 def on_grid(curves: Sequence[Numbers], axis: str, points: int = 200) -> tuple[Numbers, Numbers]:
-    """Curves at common positions, which all of them have reached: the value is the last one known there."""
+    """Sample curves at common positions that all have reached. Between evaluations the earlier one counts."""
     column = AXES.index(axis)
     ordered = [curve[np.argsort(curve[:, column], kind="stable")] for curve in curves]
     first = max(curve[0, column] for curve in ordered)
@@ -122,7 +125,7 @@ def on_grid(curves: Sequence[Numbers], axis: str, points: int = 200) -> tuple[Nu
 
 
 def time_to_target(group: Group) -> tuple[float, float, float] | None:
-    """Interquartile mean of the seconds and its interval; None if a seed did not get there."""
+    """Interquartile mean of the seconds and its interval. None if a seed missed the target."""
     seconds = [math.inf if s is None else s for s in group.seconds]
     if not seconds or not all(map(math.isfinite, seconds)):
         return None
@@ -132,7 +135,7 @@ def time_to_target(group: Group) -> tuple[float, float, float] | None:
 
 
 def facts(group: Group, axis: str) -> dict[str, Any]:
-    """What is drawn of a group, as numbers."""
+    """The numbers that are drawn for a group."""
     out: dict[str, Any] = {"label": group.label, "seeds": len(group.curves) or len(group.seconds)}
     if group.curves:
         grid, values = on_grid(group.curves, axis)

@@ -1,4 +1,4 @@
-"""Writing files: in one step, or synced to disk; and results as JSON."""
+"""Writing files: atomically, synced to disk, or as the JSON result of a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def write_json(value: Any, file: str) -> None:
-    """The facts of a command as JSON, to a file or, for `-`, to standard output."""
+    """Write the result of a command as JSON to a file, or to standard output if `file` is `-`."""
     text = json.dumps(value, indent=2) + "\n"
     if file == "-":
         sys.stdout.write(text)
@@ -19,23 +19,23 @@ def write_json(value: Any, file: str) -> None:
 
 
 def write_atomic(path: Path, value: Any) -> None:
-    """Replace a JSON file in one step: a reader sees the old one or the new one."""
+    """Replace a JSON file atomically: a reader sees the old content or the new, never a mixture."""
     replace_bytes(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Replace a file in one step; not synced: for what is rewritten all the time."""
+    """Replace a file atomically. Not synced to disk: this is for files that are rewritten often."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_bytes(content)
         draft.replace(path)
-    except OSError:  # a full disk
+    except OSError:  # such as a full disk
         draft.unlink(missing_ok=True)
         raise
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write a file and wait until it is on disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()

@@ -1,4 +1,4 @@
-"""Metrics: JSON lines in the run directory, one writer per file, and TensorBoard made from them."""
+"""Metrics: JSON lines in the run directory, with one writer per file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def finite(value: Any) -> Any:
-    """Numbers as JSON knows them: NaN and infinities become null."""
+    """Replace NaN and infinities by None, because JSON has no such numbers."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -23,15 +23,15 @@ class Recorder:
     """Appends records to `metrics/<role>-<i>.jsonl`."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for appending."""
+        """Open the file at `path` for appending."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", buffering=1)
 
     def record(self, *, time_s: float, env_steps: int, updates: int, **values: Any) -> None:
-        """One line; every record can be drawn over time, env steps or updates."""
+        """Append one line. Every record can be plotted over time, env steps or updates."""
         line = {"time_s": round(time_s, 3), "env_steps": env_steps, "updates": updates, **values}
         text = json.dumps({name: finite(value) for name, value in line.items()})
-        with contextlib.suppress(OSError):  # a full disk costs a line, not the run
+        with contextlib.suppress(OSError):  # on a full disk the line is lost and the run goes on
             self._file.write(text + "\n")
 
     def close(self) -> None:
@@ -40,24 +40,24 @@ class Recorder:
             self._file.close()
 
 
-class Follower:
-    """Reads what was appended to the metrics of a run since the last look."""
+class MetricsReader:
+    """Reads the metrics of a run as they are appended."""
 
     def __init__(self, folder: Path) -> None:
-        """Follow every file of a `metrics` folder."""
+        """Read every file of the `metrics` folder `folder`."""
         self._folder = folder
         self._offsets: dict[Path, int] = {}
 
-    def new(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(role, record) for each complete line that is new."""
+    def read_new(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (role, record) for each complete line since the last call."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
                 for line in file:
                     if not line.endswith(b"\n"):
-                        break  # its writer is in the middle of it
+                        break  # still being written
                     self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    with contextlib.suppress(json.JSONDecodeError):  # cut off by a full disk
+                    with contextlib.suppress(json.JSONDecodeError):  # cut short by a full disk
                         yield path.stem, json.loads(line)
 
 
@@ -65,14 +65,14 @@ class Rate:
     """Events per second over a sliding window."""
 
     def __init__(self, window_s: float = 5.0) -> None:
-        """Over the last `window_s` seconds."""
+        """Average over the last `window_s` seconds."""
         self._window_s = window_s
         self._seen: deque[tuple[float, float]] = deque()
 
     def update(self, count: float, now_s: float | None = None) -> float:
-        """Take note of a running count; returns its rate."""
+        """Add a reading of a running count and return its rate."""
         now = time.monotonic() if now_s is None else now_s
-        if self._seen and count < self._seen[-1][1]:  # it began anew from an older state
+        if self._seen and count < self._seen[-1][1]:  # the process restarted from an older state
             self._seen.clear()
         self._seen.append((now, count))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self._window_s:

@@ -1,4 +1,4 @@
-"""The run directory: all that tools know about a run.
+"""The run directory: its paths, and what its files say about a run. Tools read nothing else.
 
 config.json   system.json   status.json   summary.json
 metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  live/  videos/  logs/<role>-<i>.log
@@ -18,42 +18,42 @@ from spreeze.errors import UsageError
 
 @dataclass(frozen=True)
 class RunDir:
-    """Paths and contents of one run."""
+    """The directory of one run."""
 
     path: Path
 
     @property
     def short_path(self) -> Path:
-        """As the user would write it from where he is."""
+        """The path relative to the working directory, if the run is inside it."""
         here = Path.cwd()
         return self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints lie."""
+        """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def metrics(self) -> Path:
-        """Where the JSON lines lie."""
+        """Folder of the metrics, one JSON-lines file per role."""
         return self.path / "metrics"
 
     @property
     def live(self) -> Path:
-        """Where the newest picture of the policy lies, `frame.jpg`, and what it shows, `view.json`."""
+        """Folder of the newest picture of the policy, `frame.jpg`, and its description, `view.json`."""
         return self.path / "live"
 
     @property
     def videos(self) -> Path:
-        """Where the videos of milestones lie."""
+        """Folder of the videos."""
         return self.path / "videos"
 
     def log(self, role: str) -> Path:
-        """Where a role's output goes."""
+        """File with the output of a role."""
         return self.path / "logs" / f"{role}.log"
 
     def read(self, name: str) -> dict[str, Any]:
-        """`config`, `system`, `status` or `summary`; empty where it is not written yet."""
+        """Read `config`, `system`, `status` or `summary`. Empty if the file does not exist yet."""
         try:
             value = json.loads((self.path / f"{name}.json").read_text())
         except (FileNotFoundError, json.JSONDecodeError):
@@ -61,20 +61,20 @@ class RunDir:
         return value if isinstance(value, dict) else {}
 
     def checkpoint(self) -> Path:
-        """The best checkpoint, else the last; UsageError where none was written."""
+        """The best checkpoint, or the last if there is no best one. UsageError if there is none."""
         for name in ("best", "last"):
             if (self.checkpoints / name / "policy.safetensors").exists():
                 return (self.checkpoints / name).resolve()
         raise UsageError(
             [
-                f"run {self.path} has no checkpoint yet. One is written at the first evaluation; "
-                f"{self.path / 'logs'} says what happened."
+                f"run {self.path} has no checkpoint yet. The first evaluation writes one. "
+                f"If the run has ended, look into {self.path / 'logs'}."
             ]
         )
 
 
 def list_runs(folder: Path) -> list[RunDir]:
-    """The runs in a folder, the newest last."""
+    """The runs in a folder, newest last."""
     if not folder.is_dir():
         return []
     found = [RunDir(path) for path in folder.iterdir() if (path / "config.json").exists()]
@@ -82,7 +82,7 @@ def list_runs(folder: Path) -> list[RunDir]:
 
 
 def find_run(run: str | None, folder: Path) -> RunDir:
-    """A run by path, by name under `folder`, or the newest one."""
+    """Find a run by path or by its name in `folder`. None means the newest."""
     runs = list_runs(folder)
     if run is None:
         if not runs:
@@ -97,13 +97,13 @@ def find_run(run: str | None, folder: Path) -> RunDir:
     hint = (
         f" Did you mean {near[0]}?"
         if near
-        else f" {folder}/ holds {len(runs)} runs: spreeze runs {shlex.quote(str(folder))}"
+        else f" To list the {len(runs)} runs in {folder}/: spreeze runs {shlex.quote(str(folder))}"
     )
     raise UsageError([f"there is no run {run!r}.{hint}"])
 
 
 def run_facts(run: RunDir) -> dict[str, Any]:
-    """One run as a row: its summary, or what it last said of itself."""
+    """One run as a table row: from its summary, or from its last status if it has not ended."""
     import psutil
 
     status, summary = run.read("status"), run.read("summary")
@@ -122,18 +122,18 @@ def run_facts(run: RunDir) -> dict[str, Any]:
         "sample_hz",
         "update_hz",
     )
-    other = {"final_return": "eval_return", "wall_s": "time_s"}
-    values = {name: summary.get(name, progress.get(other.get(name, name))) for name in names}
+    in_progress = {"final_return": "eval_return", "wall_s": "time_s"}
+    values = {name: summary.get(name, progress.get(in_progress.get(name, name))) for name in names}
     return {"name": run.path.name, "state": state, **values, "reason": summary.get("reason")}
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """A stored file may hold anything."""
+    """The value if it is a mapping, else an empty one: a stored file may hold anything."""
     return value if isinstance(value, dict) else {}
 
 
 def updates_before(resume: str | None) -> int:
-    """Updates done by the run that is resumed. Not from the state: float32 stops counting at 2^24."""
+    """Updates done by the run that is resumed, from its config: the state counts in float32, exact only to 2^24."""
     if resume is None:
         return 0
     return int(RunDir(Path(resume) / "checkpoints" / "last").read("config")["updates"])

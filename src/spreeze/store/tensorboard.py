@@ -1,4 +1,4 @@
-"""TensorBoard, mirrored from the metrics of a run."""
+"""TensorBoard event files, written from the metrics of a run."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from spreeze.store.metrics import Follower
+from spreeze.store.metrics import MetricsReader
 
 
 class TensorBoard:
-    """Mirrors the metrics of a run into its `tensorboard/` folder, over env steps."""
+    """Copies the metrics of a run into its `tensorboard/` folder, with env steps as the step."""
 
     def __init__(self, run_path: Path) -> None:
-        """Mirror the run at `run_path`."""
+        """Prepare to copy the metrics of the run at `run_path`."""
         self._folder = run_path / "tensorboard"
-        self._follower = Follower(run_path / "metrics")
+        self._metrics = MetricsReader(run_path / "metrics")
         self._writer: Any = None
-        # Its import takes a moment on a busy machine: not while the supervisor is needed.
+        # Importing tensorboardX takes a while on a busy machine, so the supervisor does not wait for it.
         self._importing = threading.Thread(target=self._open, name="tensorboard", daemon=True)
 
     def update(self) -> None:
-        """Write what is new, if the writer is there by now."""
+        """Write the new records, once the writer has been imported."""
         if self._importing.ident is None:
             self._importing.start()
         if self._importing.is_alive() or self._writer is None:
             return
-        for role, record in self._follower.new():
+        for role, record in self._metrics.read_new():
             suffix = "" if role.endswith("-0") else f"/{role}"
             for name, value in record.items():
                 if "/" in name and isinstance(value, int | float):
                     self._writer.add_scalar(name + suffix, value, record["env_steps"])
 
     def close(self) -> None:
-        """Write the rest."""
+        """Write the remaining records and close the files."""
         if self._importing.ident is None:
             self._importing.start()
         self._importing.join()
@@ -55,7 +55,7 @@ class TensorBoard:
 
 @contextlib.contextmanager
 def _without_torch() -> Iterator[None]:
-    """Import as if it were not installed: tensorboardX would load it, a second of a core, just to know its tensors."""
+    """Hide torch from tensorboardX, which would import it (a second of CPU time) only to accept tensors."""
     if "torch" in sys.modules:
         yield
         return

@@ -1,4 +1,4 @@
-"""Film: pictures as JPEG and MP4, with a caption; needs the extra `video`."""
+"""Pictures as JPEG, videos as MP4, and captions. Needs the extra `video`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUALITY = 80
 
 
 def jpeg(frame: NDArray[np.uint8]) -> bytes:
-    """A small picture of a frame."""
+    """Encode a frame as a JPEG of at most `LONGEST_SIDE` pixels."""
     from PIL import Image
 
     image = Image.fromarray(frame)
@@ -27,31 +27,31 @@ def jpeg(frame: NDArray[np.uint8]) -> bytes:
     return out.getvalue()
 
 
-def captioned(frame: NDArray[np.uint8], words: str) -> NDArray[np.uint8]:
-    """The frame with a line of text in its corner."""
+def captioned(frame: NDArray[np.uint8], caption: str) -> NDArray[np.uint8]:
+    """Return the frame with a line of text in its top left corner."""
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.fromarray(frame)
     draw = ImageDraw.Draw(image, "RGBA")
     draw.font = ImageFont.load_default(14)
-    box = draw.textbbox((8, 8), words)
+    box = draw.textbbox((8, 8), caption)
     draw.rectangle((box[0] - 4, box[1] - 4, box[2] + 4, box[3] + 4), fill=(0, 0, 0, 150))
-    draw.text((8, 8), words, fill=(255, 255, 255, 255))
+    draw.text((8, 8), caption, fill=(255, 255, 255, 255))
     return np.asarray(image)
 
 
 class VideoWriter:
-    """An MP4 in the making; it gets its name only when it is whole."""
+    """Writes an MP4 under a temporary name and renames it when it is complete."""
 
     def __init__(self, path: Path, frames_hz: float) -> None:
-        """Write to `path`, at so many frames per second."""
+        """Write to `path` with `frames_hz` frames per second."""
         self.path, self._frames_hz = path, frames_hz
         self._draft = path.with_name(f".{path.stem}.{os.getpid()}.mp4")
         self._writer: Generator[None, Any, None] | None = None
         self.num_frames = 0
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """One frame more; all have the size of the first."""
+        """Append a frame. All frames must have the size of the first."""
         import imageio_ffmpeg
 
         even = frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2]
@@ -70,7 +70,7 @@ class VideoWriter:
         self.num_frames += 1
 
     def close(self, title: str | None) -> None:
-        """Finish the file under this title; None: throw it away."""
+        """Finish the file with this title in its metadata, or discard it if `title` is None."""
         import imageio_ffmpeg
 
         if self._writer is not None:

@@ -1,0 +1,49 @@
+"""`spreeze plot`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fake_runs import make_run
+from spreeze.cli.commands.plot import main as plot
+from spreeze.errors import UsageError
+
+
+def test_runs_are_drawn_together_with_other_frameworks(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path, f"s{seed}", seed=seed)
+    make_run(tmp_path, "w", env="Walker2d-v5")
+    rows = [[[t, 10 * t, t, -1000.0 + t] for t in range(1, 20)]] * 2
+    other = {"env": "Pendulum-v1", "target": -200, "wall_s": {"sb3": [40.0, 60.0], "slow": [None]}}
+    file = tmp_path / "others.json"
+    file.write_text(json.dumps(other | {"curves": {"sb3": rows}}))
+    facts = tmp_path / "facts.json"
+    out = tmp_path / "curves.svg"
+    names = [str(tmp_path / name) for name in ("s0", "s1", "s2", "w")]
+    arguments = [*names, "--compare", str(file), "--out", str(out), "--json", str(facts)]
+    assert plot(arguments, 0.0) == 0
+    assert "<svg" in out.read_text()
+    groups = json.loads(facts.read_text())["groups"]
+    labels = {group["label"]: group["seeds"] for group in groups}
+    assert labels == {
+        "Pendulum-v1 sac": 3,
+        "Walker2d-v5 sac": 1,
+        "Pendulum-v1 sb3": 2,
+        "Pendulum-v1 slow": 1,
+    }
+    mine = groups[0]
+    assert all(a <= b <= c for a, b, c in zip(mine["low"], mine["iqm"], mine["high"], strict=True))
+    assert plot([names[0], "--x", "steps", "--out", str(tmp_path / "a.png")], 0.0) == 0
+    with pytest.raises(UsageError, match="knows only times"):
+        plot([*arguments, "--x", "steps"], 0.0)
+
+
+def test_plots_are_refused_before_work_is_done(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf"):
+        plot(["--out", str(tmp_path / "a.gif")], 0.0)
+    run = make_run(tmp_path, "empty", num=0)
+    with pytest.raises(UsageError, match="no evaluation yet"):
+        plot([str(run), "--out", str(tmp_path / "a.png")], 0.0)
