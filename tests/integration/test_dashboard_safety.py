@@ -136,7 +136,7 @@ def test_the_network_may_look_only_with_a_token_and_is_warned_of(tmp_path: Path)
     finally:
         process.terminate()
         _, err = process.communicate()
-    assert "whoever on the network" in err
+    assert "anyone on the network" in err
     open_to_all = hosts(Arguments(host="0.0.0.0", allow_host=("My-Box",)))
     assert {"127.0.0.1", "localhost", "my-box"} <= set(open_to_all)
     assert "0.0.0.0" not in open_to_all

@@ -1,4 +1,4 @@
-"""The commands, one module each with a `main(arguments, started_s) -> exit code`."""
+"""What commands print, and where it goes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """What environments print inside the block, from C too, goes to standard error: the facts stay alone."""
+    """Send everything printed in the block to standard error, even from C.
+
+    Environments print what they like; this keeps it out of a result on standard output.
+    """
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Playing a stored policy: which environment, and whether the policy fits it."""
+"""Playing a stored policy: in which environment, and whether the policy fits it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 def env_to_play(policy: Policy, run: str, given: str | None) -> str:
-    """The environment of a stored run; code of the user's own only if he names it himself."""
+    """The environment to play in: `given`, or the one of the run if it is a registered id.
+
+    A run directory may come from anywhere, so it never decides which code is imported.
+    """
     env = given or policy.spec.id
     if given is None and ":" in env:
         raise UsageError(
-            [f"run {run} was trained on {env}, which is code of yours. Name it again: --env {env}"]
+            [f"run {run} was trained on {env}, which is your own code. Name it again: --env {env}"]
         )
-    if given is None and not re.search(r"-v\d+$", env):  # as most ids end, and no class does
+    if given is None and not re.search(r"-v\d+$", env):  # most ids end like this, and no class does
         import gymnasium as gym
 
         try:
@@ -27,15 +30,15 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
         except gym.error.Error:
             raise UsageError(
                 [
-                    f"run {run} was trained on {env}, which is no registered id; if it is a class or a function of "
-                    f"yours, name it: --env package.module:{env}"
+                    f"run {run} was trained on {env}, which is not a registered id. If it is a class or a "
+                    f"function of yours, name it: --env package.module:{env}"
                 ]
             ) from None
     return env
 
 
 def check_fits(policy: Policy, target: EnvTarget, env: str) -> None:
-    """Refuse an environment with other observations or actions than the policy's."""
+    """Refuse an environment whose observations or actions are not those of the policy."""
     from spreeze.envs.inspect import inspect_env
 
     spec = inspect_env(target, env)

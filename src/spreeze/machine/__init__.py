@@ -1,1 +1,1 @@
-"""The machine: cores, memory, GPUs, processor affinity, process lifetimes. Asks the system only."""
+"""The machine: cores, memory, GPUs, CPU affinity and process lifetime. Imports no torch."""

@@ -1,4 +1,4 @@
-"""Which cores a process runs on: the learner's own, or all the others."""
+"""Which cores a process runs on: the learner's, or all the others."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import os
 
 from spreeze.machine.facts import allowed_cores
 
-_OTHER_CORES: list[int] = []
+_cores_of_others: list[int] = []
+"""Set by `keep_to_cores`. Like the affinity that it complements, it belongs to the whole process:
+once the learner is confined to its cores, the kernel no longer tells it which others there are."""
 
 
 def cores_beside(num_learner_cores: int) -> int:
-    """Cores that a learner with cores of its own leaves to a process that keeps off them."""
+    """Cores left to a process that keeps off the learner's cores, by affinity and CPU limit."""
     return min(len(os.sched_getaffinity(0)), max(1, allowed_cores() - num_learner_cores))
 
 
 def keep_to_cores(learner: bool, num_learner_cores: int) -> None:
-    """Let this process run on the learner's cores only, or on the others."""
+    """Confine this process to the learner's cores, or to the others."""
     cores = sorted(os.sched_getaffinity(0))
     own, others = cores[:num_learner_cores], cores[num_learner_cores:]
     if others:
-        _OTHER_CORES.extend(others)
+        _cores_of_others[:] = others
         os.sched_setaffinity(0, own if learner else others)
 
 
 def run_in_background(num_learner_cores: int = 0) -> None:
-    """Take only what others leave: the lowest priority, and none of the cores that the learner has alone."""
+    """Run at the lowest priority and, if the learner has its own cores, keep off them."""
     if num_learner_cores:
         keep_to_cores(False, num_learner_cores)
     os.nice(19)
 
 
 def other_cores() -> list[int]:
-    """Cores that the learner leaves to others; all of this process if it has none of its own."""
-    return _OTHER_CORES or sorted(os.sched_getaffinity(0))
+    """Cores that the learner leaves to others, or all cores of this process if nothing is confined."""
+    return _cores_of_others or sorted(os.sched_getaffinity(0))

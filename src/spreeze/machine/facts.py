@@ -1,4 +1,4 @@
-"""What the machine has: cores, memory, GPUs, a compiler. Asks the system only; imports no torch."""
+"""What the machine has: cores, memory, GPUs, a compiler. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA GPU."""
+    """One NVIDIA GPU and its free memory."""
 
     name: str
     memory_bytes: int
@@ -23,17 +23,17 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run may use of this machine."""
+    """What a run may use on this machine."""
 
     cores: int
     memory_bytes: int
     gpus: tuple[Gpu, ...]
     bfloat16: bool = False
-    """Whether the CPU multiplies bfloat16 faster than float32."""
+    """Whether the CPU has instructions for bfloat16 matrix products."""
 
 
 def detect_machine() -> Machine:
-    """Describe this machine as this process may use it."""
+    """Detect what this process may use."""
     return Machine(
         cores=usable_cores(),
         memory_bytes=available_memory(),
@@ -43,12 +43,12 @@ def detect_machine() -> Machine:
 
 
 def usable_cores() -> int:
-    """Cores by affinity and by the container's CPU limit."""
+    """Number of cores by affinity and by the container's CPU limit."""
     return min(len(os.sched_getaffinity(0)), allowed_cores())
 
 
 def allowed_cores() -> int:
-    """As much time of cores as the container may use at once, whichever they are."""
+    """The container's CPU limit in whole cores. It limits time, not which cores are used."""
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         if quota != "max":
@@ -57,7 +57,7 @@ def allowed_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that can be taken without swapping, by the kernel and by the container's limit."""
+    """Bytes available without swapping, by the kernel and by the container's limit."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -67,13 +67,13 @@ def available_memory() -> int:
         stat = dict(
             line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines()
         )
-        used -= int(stat["inactive_file"])  # cached files go when memory is asked for
+        used -= int(stat["inactive_file"])  # the kernel drops cached files when memory is needed
         available = min(available, limit - used)
     return available
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """NVIDIA GPUs as torch would see them; empty without a driver or with a CPU build of torch."""
+    """NVIDIA GPUs as torch would see them. Empty without a driver or with a CPU build of torch."""
     if version("torch").endswith("+cpu"):
         return ()
     import pynvml
@@ -100,12 +100,12 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def learns_on_gpu(device: str, gpus: Sequence[Gpu]) -> bool:
-    """Whether the networks will learn on a GPU, if `device` is asked for and these are there."""
+    """Whether a run with `--device device` learns on a GPU, given these GPUs."""
     return len(gpus) > 0 if device == "auto" else device.startswith("cuda")
 
 
 def cpu_name() -> str:
-    """The processor's own name."""
+    """Model name of the CPU."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -114,7 +114,7 @@ def cpu_name() -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether this processor has instructions for matrix products in bfloat16."""
+    """Whether the CPU has instructions for bfloat16 matrix products."""
     with contextlib.suppress(OSError):
         flags = Path("/proc/cpuinfo").read_text()
         return "amx_bf16" in flags or "avx512_bf16" in flags
@@ -122,23 +122,23 @@ def multiplies_bfloat16() -> bool:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder: compiled updates, and what was measured here."""
+    """Cache folder of the user: compiled updates and measurements of this machine."""
     base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(base) / "spreeze"
 
 
 def compiler() -> str | None:
-    """A C++ compiler on the path, which torch.compile needs on the CPU."""
+    """Path of a C++ compiler, which torch.compile needs on the CPU. None if there is none."""
     return shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 
 
 def shared_memory_problem() -> str | None:
-    """None if processes can share memory here, else the reason why not."""
+    """Why processes cannot share memory on this machine. None if they can."""
     if sys.platform != "linux":
-        return f"shared memory between processes is built for Linux; this is {sys.platform}"
+        return f"shared memory between processes needs Linux; this is {sys.platform}"
     if platform.machine() not in ("x86_64", "AMD64"):
         return (
-            "the lock-free protocols between processes need x86-64's ordering of memory; "
+            "the lock-free shared memory needs the memory ordering of x86-64; "
             f"this is {platform.machine()}"
         )
     return None

@@ -1,4 +1,4 @@
-"""How busy the GPUs are, by NVML."""
+"""GPU utilization, from NVML."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class GpuMeter:
-    """Mean use of the GPUs that learn in percent, by NVML; None without one."""
+    """Mean utilization of the GPUs of a run."""
 
     def __init__(self, devices: tuple[str, ...]) -> None:
-        """Of devices as `--device` names them."""
+        """Measure `devices`, named as in `--device`. Devices that are not GPUs are ignored."""
         self._handles: list[Any] = []
         for device in dict.fromkeys(devices):
             if device.startswith("cuda"):
@@ -26,7 +26,7 @@ class GpuMeter:
                     self._handles.append(pynvml.nvmlDeviceGetHandleByIndex(index))
 
     def percent(self) -> float | None:
-        """The use at this moment."""
+        """Current utilization in percent. None without a GPU or if NVML does not answer."""
         if not self._handles:
             return None
         import pynvml

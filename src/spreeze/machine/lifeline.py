@@ -1,4 +1,4 @@
-"""The lifeline: a process that dies with its parent, however that dies."""
+"""Processes that end with their parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel end this process when its parent dies; leave at once if it already has."""
+    """Ask the kernel to send `by` to this process when `parent` dies. Exit now if it already has."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:
         os._exit(1)

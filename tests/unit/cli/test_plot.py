@@ -37,7 +37,7 @@ def test_runs_are_drawn_together_with_other_frameworks(tmp_path: Path) -> None:
     mine = groups[0]
     assert all(a <= b <= c for a, b, c in zip(mine["low"], mine["iqm"], mine["high"], strict=True))
     assert plot([names[0], "--x", "steps", "--out", str(tmp_path / "a.png")], 0.0) == 0
-    with pytest.raises(UsageError, match="knows only times"):
+    with pytest.raises(UsageError, match="has no curves"):
         plot([*arguments, "--x", "steps"], 0.0)
 
 

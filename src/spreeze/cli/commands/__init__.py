@@ -1,1 +1,1 @@
-"""The commands, one module each with a `main(arguments, started_s) -> exit code`."""
+"""The commands: one module each, with `main(arguments, started_s)` that returns the exit code."""

@@ -1,4 +1,4 @@
-"""`spreeze algos`: the algorithms, one line each."""
+"""`spreeze algos`: lists the algorithms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spreeze.store.files import write_json
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """The algorithms, one line each, with the spaces they take."""
+    """List the algorithms and the spaces that they support."""
 
     json: str | None = None
     """Write the list as JSON to this file; - for standard output."""

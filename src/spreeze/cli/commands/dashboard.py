@@ -1,4 +1,4 @@
-"""`spreeze dashboard`: the live page for a run, or for all runs of a folder."""
+"""`spreeze dashboard`: serves the page of a run, or of all runs in a folder."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from spreeze.store.rundir import find_run
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Show a run, or all runs of a folder, on a page in the browser: live, or after the end."""
+    """Show runs in the browser: one or all runs of a folder, live or finished."""
 
     run: tyro.conf.Positional[str | None] = None
-    """A run by path or by name under the runs folder, or a folder of runs. Default: the runs folder."""
+    """A run (path, or name in the runs folder) or a folder of runs. Default: the runs folder."""
     runs: str = "runs"
-    """Folder of the runs."""
+    """The runs folder."""
     port: int = 0
     """Port to listen on. Default: a free one."""
     host: str = "127.0.0.1"
-    """Address to listen on. Any other than this machine's own lets the network look."""
+    """Address to listen on. Any address but 127.0.0.1 opens the page to the network."""
     allow_host: tuple[str, ...] = ()
-    """Names by which browsers may call this machine, where --host opens the page to the network."""
+    """Host names that browsers may use if --host opens the page to the network."""
     token: bool = True
-    """Ask for the secret that is part of the printed address."""
+    """Require the secret token that is part of the printed address."""
 
 
 def main(arguments: list[str], _started_s: float) -> int:
@@ -40,9 +40,11 @@ def main(arguments: list[str], _started_s: float) -> int:
     args = tyro.cli(Arguments, args=arguments, prog="spreeze dashboard")
     for module in ("starlette", "uvicorn"):
         if find_spec(module) is None:
-            raise UsageError([f"the page needs packages that are missing. {advice('dashboard')}"])
+            raise UsageError(
+                [f"the page needs packages that are not installed. {advice('dashboard')}"]
+            )
     check(args)
-    folder, first = _what(args)
+    folder, first = _folder_and_run(args)
     try:
         family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
         listening = socket.create_server((args.host, args.port), family=family)
@@ -60,16 +62,16 @@ def main(arguments: list[str], _started_s: float) -> int:
     print(f"Page:  http://{shown}:{port}/{secret}", flush=True)
     if not is_local(args.host):
         print(
-            "Note:  whoever on the network has this address can look; it is sent without encryption.",
+            "Note:  anyone on the network who has this address can see the page. It is not encrypted.",
             file=sys.stderr,
         )
-    print("Ctrl-C ends it; training is not touched.", flush=True)
+    print("Press Ctrl-C to stop the page. Training goes on.", flush=True)
     serve(Page(folder, first), access, listening)
     return 0
 
 
 def check(args: Arguments) -> None:
-    """Refuse what would open the page to strangers by mistake."""
+    """Refuse a bad address, and an open page without a token."""
     problems = []
     if not 0 <= args.port <= 65_535:
         problems.append(f"--port {args.port}: must be a whole number from 0 to 65535.")
@@ -80,19 +82,19 @@ def check(args: Arguments) -> None:
     else:
         if not is_local(args.host) and not args.token:
             problems.append(
-                f"--host {args.host} lets the network look, so the token stays: leave out --no-token."
+                f"--host {args.host} opens the page to the network, which needs the token: leave out --no-token."
             )
     if problems:
         raise UsageError(problems)
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Whether only this machine can reach the address."""
     return ipaddress.ip_address(host).is_loopback
 
 
 def hosts(args: Arguments) -> tuple[str, ...]:
-    """What a browser may call this machine; a stranger's name that leads here is not among them."""
+    """Host names that requests may use. Any other name may be a DNS entry that points here (rebinding)."""
     names = {*LOCAL_NAMES, *(name.lower() for name in args.allow_host)}
     if not is_local(args.host):
         import psutil
@@ -103,14 +105,14 @@ def hosts(args: Arguments) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _what(args: Arguments) -> tuple[Path, str | None]:
-    """The folder to show, and the run in it to show first."""
+def _folder_and_run(args: Arguments) -> tuple[Path, str | None]:
+    """The folder to show, and the run to show first."""
     path = Path(args.run if args.run is not None else args.runs)
     if path.is_dir() and not (path / "config.json").exists():
         return path, None
     if args.run is None:
         raise UsageError(
-            [f"there is no folder {path}/. Train first: spreeze train Pendulum-v1; or name one."]
+            [f"there is no folder {path}/. Name one, or train first: spreeze train Pendulum-v1"]
         )
     run = find_run(args.run, Path(args.runs)).path.resolve()
     return run.parent, run.name

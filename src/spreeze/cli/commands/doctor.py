@@ -1,4 +1,4 @@
-"""`spreeze doctor`: looks at the machine and says what to do."""
+"""`spreeze doctor`: checks the machine and says what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOOLS = {
     "wandb": "wandb",
     "trackio": "trackio",
 }
-"""Each extra that is no suite, and a module that is there if it is installed."""
+"""Extras other than environment suites, each with a module that it installs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """The result of one check."""
 
     what: str
     ok: bool
@@ -50,7 +50,7 @@ class Finding:
 
 
 def main(arguments: list[str], _started_s: float) -> int:
-    """Print the findings; 0 if training can work here."""
+    """Print the findings. The exit code is 0 if training works on this machine."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze doctor")
     findings = examine()
     if args.json is not None:
@@ -66,7 +66,7 @@ def main(arguments: list[str], _started_s: float) -> int:
 
 
 def examine() -> list[Finding]:
-    """Everything worth knowing before a run."""
+    """Run all checks."""
     machine = detect_machine()
     gib = machine.memory_bytes / 2**30
     reason = shared_memory_problem()
@@ -83,7 +83,7 @@ def examine() -> list[Finding]:
             "processes",
             reason is None,
             "shared memory works" if reason is None else reason,
-            "" if reason is None else "Only --serial works here.",
+            "" if reason is None else "Use --serial: everything else needs shared memory.",
         ),
         _torch(bool(machine.gpus)),
         bytecode("torch"),
@@ -94,7 +94,7 @@ def examine() -> list[Finding]:
             or "none",
             ""
             if machine.gpus
-            else "Training works on the CPU; with an NVIDIA GPU it is many times faster.",
+            else "Training works on the CPU. An NVIDIA GPU is many times faster.",
         ),
         Finding(
             "compiler",
@@ -102,7 +102,7 @@ def examine() -> list[Finding]:
             compiler() or "none",
             ""
             if compiler()
-            else "Install g++ for the fastest updates on the CPU (Debian: apt install g++).",
+            else "For faster updates on the CPU, install g++ (Debian: apt install g++).",
         ),
         _rendering(),
         *(_extra(extra, module) for extra, module in (EXTRAS | TOOLS).items()),
@@ -116,7 +116,7 @@ def _torch(gpu_present: bool) -> Finding:
         return Finding("torch", False, "not installed", "pip install torch")
     if not gpu_present:
         return Finding("torch", True, found)
-    # In a process of its own: a broken driver can end the process that asks.
+    # In a separate process, because a broken driver can crash the one that asks.
     code = "import torch; print(int(torch.cuda.is_available()))"
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -126,45 +126,45 @@ def _torch(gpu_present: bool) -> Finding:
         "torch",
         sees,
         f"{found}, {'sees' if sees else 'does not see'} the GPU",
-        "" if sees else "This build of torch has no CUDA, or the driver is too old for it.",
+        "" if sees else "Install a CUDA build of torch, or update the GPU driver.",
     )
 
 
 def bytecode(package: str) -> Finding:
-    """Whether Python finds a package compiled, or compiles it at every start."""
+    """Whether Python keeps the bytecode of a package, or compiles it at every start."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.cached is None or spec.origin is None:
-        return Finding("bytecode", True, f"no {package} to look at")
+        return Finding("bytecode", True, f"{package} is not installed")
     folder = Path(spec.cached).parent
     if Path(spec.cached).exists():
-        return Finding("bytecode", True, f"{package}'s is kept")
+        return Finding("bytecode", True, f"{package} is compiled")
     writable = os.access(next(p for p in (folder, *folder.parents) if p.exists()), os.W_OK)
     if writable and not sys.dont_write_bytecode:
-        return Finding("bytecode", True, f"{package}'s is kept from the first run on")
+        return Finding("bytecode", True, f"{package} will be compiled by the first run")
     if writable:
         sources = shlex.quote(str(Path(spec.origin).parent))
         advice = (
-            f"Unset PYTHONDONTWRITEBYTECODE, or once: {sys.executable} -m compileall -q {sources}"
+            f"Unset PYTHONDONTWRITEBYTECODE, or run: {sys.executable} -m compileall -q {sources}"
         )
     else:
-        advice = "Set PYTHONPYCACHEPREFIX to a folder that you may write to."
-    what = f"Python compiles {package}'s sources at every start, about 2 s of it"
+        advice = "Set PYTHONPYCACHEPREFIX to a writable folder."
+    what = f"Python compiles {package} at every start, which takes about 2 s"
     return Finding("bytecode", False, what, advice)
 
 
 def _rendering() -> Finding:
     if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        return Finding("rendering", True, "a display is there")
+        return Finding("rendering", True, "a display is available")
     libraries = [name for name in ("EGL", "OSMesa") if _library(name)]
     if libraries:
         return Finding(
-            "rendering", True, f"no display; {' and '.join(libraries)} can draw without one"
+            "rendering", True, f"no display; {' and '.join(libraries)} can render without one"
         )
     return Finding(
         "rendering",
         False,
         "no display, no EGL, no OSMesa",
-        "Training needs none. For videos (Debian): apt install libegl1 libgl1",
+        "Training works without. For videos (Debian): apt install libegl1 libgl1",
     )
 
 

@@ -1,12 +1,11 @@
-"""`spreeze eval`: plays a trained policy without noise."""
+"""`spreeze eval`: plays a trained policy without exploration noise."""
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
@@ -22,30 +21,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Play a trained policy without noise and print its returns."""
+    """Play a trained policy without exploration noise and print its returns."""
 
     run: tyro.conf.Positional[str | None] = None
-    """Path, name under the runs folder, or nothing for the newest run."""
+    """Path of a run, or its name in the runs folder. Default: the newest run."""
     episodes: int = 10
-    """Whole episodes to play."""
+    """Number of episodes."""
     seed: int = 0
     """Seed of the environments."""
     env: str | None = None
-    """Environment, where the run's own is code of yours (package.module:EnvClass)."""
+    """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass)."""
     runs: str = "runs"
-    """Folder of the runs."""
+    """The runs folder."""
     json: str | None = None
     """Write the result as JSON to this file; - for standard output."""
 
 
 def main(arguments: list[str], _started_s: float) -> int:
-    """Play and print."""
+    """Play, then print the returns."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze eval")
     if not 1 <= args.episodes <= 100_000:
         raise UsageError([f"--episodes {args.episodes}: must be a whole number from 1 to 100000."])
-    # After the flags: --help needs none of this.
-    import numpy as np
-
+    # Imported late, so that --help stays fast.
     from spreeze.policy import load_policy
     from spreeze.text import short
 
@@ -58,36 +55,43 @@ def main(arguments: list[str], _started_s: float) -> int:
     began_s = time.monotonic()
     with stdout_to_stderr():
         results = _play(policy, env, pooled, args)
-    whole = np.array([result for result in results if not np.isnan(result[0])])
-    broken = len(results) - len(whole)
-    if not len(whole):
-        raise UsageError([f"{env} gave NaN or infinity in every episode: there is no return."])
-    returns, lengths = whole.T
     facts = {
         "run": str(run.path),
         "env": env,
         "checkpoint": checkpoint.name,
         "episodes": args.episodes,
-        "mean": float(returns.mean()),
-        "std": float(returns.std()),
-        "min": float(returns.min()),
-        "max": float(returns.max()),
-        "mean_length": float(lengths.mean()),
-        "broken": broken,
-        "returns": returns.tolist(),
+        **_statistics(results, env),
         "seconds": time.monotonic() - began_s,
     }
     if args.json is not None:
         write_json(facts, args.json)
     if args.json != "-":
-        print(
-            f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}",
-            file=sys.stdout,
-        )
+        print(f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}")
         print("  ".join(f"{name} {short(facts[name])}" for name in ("mean", "std", "min", "max")))
-        if broken:
-            print(f"{broken} of them gave NaN or infinity and are left out")
+        if facts["broken"]:
+            print(f"{facts['broken']} of them gave NaN or infinity and are not counted")
     return 0
+
+
+def _statistics(results: list[tuple[float, int]], env: str) -> dict[str, Any]:
+    """Mean, spread and length of the episodes. One with NaN or infinity is only counted as broken."""
+    import numpy as np
+
+    whole = np.array([result for result in results if not np.isnan(result[0])])
+    if not len(whole):
+        raise UsageError(
+            [f"{env} gave NaN or infinity in every episode, so there is no return to report."]
+        )
+    returns, lengths = whole.T
+    return {
+        "mean": float(returns.mean()),
+        "std": float(returns.std()),
+        "min": float(returns.min()),
+        "max": float(returns.max()),
+        "mean_length": float(lengths.mean()),
+        "broken": len(results) - len(whole),
+        "returns": returns.tolist(),
+    }
 
 
 def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple[float, int]]:

@@ -1,4 +1,4 @@
-"""`spreeze export`: a trained policy as one file for deployment, checked before it says done."""
+"""`spreeze export`: writes a trained policy as one file for deployment, and checks it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from spreeze.store.rundir import find_run
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Write a trained policy for deployment; observations and actions as the environment has them."""
+    """Write a trained policy for deployment. It maps observations to actions of the environment."""
 
     run: tyro.conf.Positional[str | None] = None
-    """Path, name under the runs folder, or nothing for the newest run."""
+    """Path of a run, or its name in the runs folder. Default: the newest run."""
     onnx: str | None = None
     """File to write as ONNX (extra `onnx`)."""
     runs: str = "runs"
-    """Folder of the runs."""
+    """The runs folder."""
 
 
 def main(arguments: list[str], _started_s: float) -> int:
-    """Write, check, say so."""
+    """Write the file, check it, and print what it contains."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze export")
     if args.onnx is None:
-        raise UsageError(["export as what? For instance: spreeze export --onnx policy.onnx"])
+        raise UsageError(["export as what? For example: spreeze export --onnx policy.onnx"])
     file = Path(args.onnx)
     if file.is_dir() or not file.absolute().parent.is_dir():
         what = "is a folder" if file.is_dir() else f"there is no folder {file.absolute().parent}"
@@ -49,9 +49,9 @@ def main(arguments: list[str], _started_s: float) -> int:
     obs, action = (
         ", ".join(map(str, ("N", *shape))) for shape in (spec.obs_shape, spec.action_shape)
     )
-    flat = ", its members end to end as in gymnasium.spaces.flatten" if spec.obs_parts else ""
+    flat = ", flattened as by gymnasium.spaces.flatten" if spec.obs_parts else ""
     print(
         f"{file}: obs [{obs}] in float32{flat} -> action [{action}], policy {checkpoint.name} for {spec.id}\n"
-        f"Checked with onnxruntime against the numpy policy: {distance:.1e} of the range apart at most."
+        f"Checked with onnxruntime: actions differ from the numpy policy by at most {distance:.1e} of their range."
     )
     return 0

@@ -1,4 +1,4 @@
-"""`spreeze play`: shows a trained policy in a window, or films it."""
+"""`spreeze play`: shows a trained policy in a window, or writes a video."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Arguments:
     """Show a trained policy in a window, or write a video of it."""
 
     run: tyro.conf.Positional[str | None] = None
-    """Path, name under the runs folder, or nothing for the newest run."""
+    """Path of a run, or its name in the runs folder. Default: the newest run."""
     video: str | None = None
-    """Write an MP4 to this file instead of opening a window; its title has the return."""
+    """Write an MP4 to this file instead of opening a window. The title contains the return."""
     episodes: int = 1
-    """Episodes to show."""
+    """Number of episodes."""
     seed: int = 0
     """Seed of the environment."""
     env: str | None = None
-    """Environment, where the run's own is code of yours (package.module:EnvClass)."""
+    """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass)."""
     runs: str = "runs"
-    """Folder of the runs."""
+    """The runs folder."""
 
 
 def main(arguments: list[str], _started_s: float) -> int:
-    """Play."""
+    """Play, then print the returns."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze play")
     check(args)
-    # After the flags: --help needs none of this.
+    # Imported late, so that --help stays fast.
     from spreeze.envs.rendering import NoPicture, View, needs_video_extra, view_without_display
     from spreeze.policy import load_policy
 
@@ -54,16 +54,17 @@ def main(arguments: list[str], _started_s: float) -> int:
             check_fits(policy, env, env)
             if args.video is not None and (missing := needs_video_extra()):
                 raise NoPicture(missing)
-            film = args.video is not None
             view = (
-                view_without_display(env, policy.spec) if film else View(env, policy.spec, "human")
+                View(env, policy.spec, "human")
+                if args.video is None
+                else view_without_display(env, policy.spec)
             )
             try:
-                returns = _film(args, view, policy) if args.video else _show(args, view, policy)
+                returns = _record(args, view, policy) if args.video else _show(args, view, policy)
             finally:
                 view.close()
     except NoPicture as problem:
-        raise UsageError([f"{env} cannot be drawn: {problem}"]) from None
+        raise UsageError([f"{env} cannot be rendered: {problem}"]) from None
     for total in returns:
         print(f"return {total:.1f}")
     if args.video is not None:
@@ -72,7 +73,7 @@ def main(arguments: list[str], _started_s: float) -> int:
 
 
 def check(args: Arguments) -> None:
-    """Refuse what cannot work before anything is loaded."""
+    """Refuse bad arguments before anything is loaded."""
     problems = []
     if not 1 <= args.episodes <= 1000:
         problems.append(f"--episodes {args.episodes}: must be a whole number from 1 to 1000.")
@@ -80,7 +81,7 @@ def check(args: Arguments) -> None:
         path = Path(args.video)
         if path.suffix.lower() != ".mp4":
             problems.append(
-                f"--video {args.video}: videos are MP4; name it {path.stem or 'play'}.mp4."
+                f"--video {args.video}: must be an MP4; name it {path.stem or 'play'}.mp4."
             )
         if not path.absolute().parent.is_dir():
             problems.append(f"--video {args.video}: there is no folder {path.parent}.")
@@ -90,30 +91,30 @@ def check(args: Arguments) -> None:
         raise UsageError(problems)
 
 
-def _film(args: Arguments, view: View, policy: Policy) -> list[float]:
-    """All episodes into one file; returns the return of each."""
+def _record(args: Arguments, view: View, policy: Policy) -> list[float]:
+    """Write all episodes into one video. Returns the return of each."""
     from spreeze.store.video import VideoWriter, captioned
 
     assert args.video is not None
     returns: list[float] = []
-    film = VideoWriter(Path(args.video), view.steps_hz)
+    video = VideoWriter(Path(args.video), view.steps_hz)
     title = None
     try:
         for episode in range(args.episodes):
             view.reset(args.seed + episode)
             while not view.ended:
-                film.add(captioned(view.frame(), f"return {view.total:.1f}"))
+                video.add(captioned(view.frame(), f"return {view.total:.1f}"))
                 view.step(policy.greedy_action)
             returns.append(view.total)
-        words = ", ".join(f"{total:.1f}" for total in returns[:10])
-        title = f"{policy.spec.id}: return {words}"
+        shown = ", ".join(f"{total:.1f}" for total in returns[:10])
+        title = f"{policy.spec.id}: return {shown}"
     finally:
-        film.close(title)
+        video.close(title)
     return returns
 
 
 def _show(args: Arguments, view: View, policy: Policy) -> list[float]:
-    """Each episode in the window, in the time of the simulated world."""
+    """Show each episode in a window, in real time. Returns the return of each."""
     returns = []
     for episode in range(args.episodes):
         view.reset(args.seed + episode)

@@ -1,4 +1,4 @@
-"""`spreeze plot`: learning curves as an image, over seeds and against other frameworks."""
+"""`spreeze plot`: draws learning curves over seeds, also against other frameworks."""
 
 from __future__ import annotations
 
@@ -23,37 +23,27 @@ COLOURS = ("#0f766e", "#d0562f", "#2f6fd0", "#7c4fc9", "#a3690f", "#b8327f", "#6
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Draw the evaluations of runs: seeds of one task and algorithm as their interquartile mean and its 95 % band."""
+    """Draw learning curves. Runs of one task and algorithm become one line: the interquartile mean with its 95 % interval."""
 
     runs_given: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Runs by path or by name under the runs folder. Default: the newest."""
+    """Runs (paths, or names in the runs folder). Default: the newest run."""
     x: Literal["time", "steps", "updates"] = "time"
-    """What the returns are drawn over."""
+    """The horizontal axis."""
     out: str = "curves.png"
     """Image to write: .png, .svg or .pdf."""
     compare: tuple[str, ...] = ()
-    """Results of other frameworks: JSON files as `spreeze bench time-to-score` writes them."""
+    """JSON results of `spreeze bench time-to-score` to draw as well."""
     runs: str = "runs"
-    """Folder of the runs."""
+    """The runs folder."""
     json: str | None = None
-    """Write what was drawn as JSON to this file; - for standard output."""
+    """Write the numbers of the plot as JSON to this file; - for standard output."""
 
 
 def main(arguments: list[str], _started_s: float) -> int:
-    """Draw."""
+    """Read the curves, draw them, and print what was drawn."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze plot")
     path = Path(args.out)
-    problems = []
-    if path.suffix.lower() not in FORMATS:
-        problems.append(f"--out {args.out}: must end in {', '.join(FORMATS)}.")
-    if not path.absolute().parent.is_dir():
-        problems.append(f"--out {args.out}: there is no folder {path.parent}.")
-    if find_spec("matplotlib") is None:
-        problems.append(
-            'plots need a package that is missing. Install it with: pip install "spreeze[plot]"'
-        )
-    if problems:
-        raise UsageError(problems)
+    check(args, path)
     from spreeze.store.curves import facts, group_runs, read_comparison
 
     names = args.runs_given or (None,)
@@ -63,8 +53,8 @@ def main(arguments: list[str], _started_s: float) -> int:
     if args.x != "time" and any(not group.curves for group in groups):
         raise UsageError(
             [
-                f"--x {args.x}: a file given to --compare knows only times; draw it over --x time, "
-                "or give one with curves."
+                f"--x {args.x}: a file given to --compare has no curves, only times. Use --x time, "
+                "or a file with curves."
             ]
         )
     drawn = [facts(group, args.x) for group in groups]
@@ -78,8 +68,21 @@ def main(arguments: list[str], _started_s: float) -> int:
     return 0
 
 
+def check(args: Arguments, path: Path) -> None:
+    """Refuse bad arguments before anything is read."""
+    problems = []
+    if path.suffix.lower() not in FORMATS:
+        problems.append(f"--out {args.out}: must end in {', '.join(FORMATS)}.")
+    if not path.absolute().parent.is_dir():
+        problems.append(f"--out {args.out}: there is no folder {path.parent}.")
+    if find_spec("matplotlib") is None:
+        problems.append('plots need matplotlib. Install it with: pip install "spreeze[plot]"')
+    if problems:
+        raise UsageError(problems)
+
+
 def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str, path: Path) -> None:
-    """The image: a line and a band for each group with curves, a cross at the target for others."""
+    """Draw a line and a band for each group with curves, and a point at the target for the others."""
     import matplotlib
 
     matplotlib.use("agg")
