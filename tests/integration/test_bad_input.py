@@ -191,7 +191,7 @@ def test_the_doctor_knows_why_every_start_is_slow(
     finding = doctor.bytecode("slow_package")
     assert not finding.ok
     assert "PYTHONDONTWRITEBYTECODE" in finding.advice
-    subprocess.run(finding.advice.partition("or once: ")[2].split(), check=True)
+    subprocess.run(finding.advice.partition("or run: ")[2].split(), check=True)
     assert doctor.bytecode("slow_package").ok, "what it advises helps"
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "not" / "there"))
     monkeypatch.setattr("os.access", lambda *_: False)  # as it is for anybody but root

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from spreeze.bench import time_to_score, wires
+from spreeze.bench import peer, time_to_score, wires
 from spreeze.bench.commands import main
 from spreeze.bench.time_to_score import check_frameworks, usual_target
 from spreeze.errors import UsageError
@@ -48,12 +49,19 @@ def test_time_to_score_of_both_on_one_machine(tmp_path: Path) -> None:
 def test_what_others_need_for_evaluations_is_not_taken_from_their_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that evaluates as often as it may is still there when its own time is up."""
-    given = []
-    monkeypatch.setattr(time_to_score, "_run", lambda _, timeout: str(given.append(timeout)))
-    time_to_score._peer("stable_baselines3", "Pendulum-v1", -200.0, 1000.0, 0)
-    judging = float(time_to_score.PEER.partition("self.took_s / ")[2].partition(")")[0])
-    assert given[0] >= 1000 * (1 + judging)
+    """One that evaluates as often as it may is not killed before its own time is up."""
+    now, limit_s = 5.0, 1000.0
+    monkeypatch.setattr(peer, "time", SimpleNamespace(monotonic=lambda: now))
+    schedule, evaluations = peer.Schedule(began_s=0.0), 0
+    while schedule.trained_s() < limit_s:
+        now += 0.25
+        if schedule.due():
+            with schedule.evaluation():
+                now += 7.0
+            evaluations += 1
+    assert evaluations > 50
+    assert now == pytest.approx(limit_s + 7.0 * evaluations, abs=0.25), "only evaluations are extra"
+    assert limit_s < now < time_to_score.peer_timeout_s(limit_s)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
@@ -61,5 +69,5 @@ def test_what_cannot_be_compared_is_refused() -> None:
     assert usual_target("CartPole-v1") == 475
     with pytest.raises(UsageError, match="no threshold for Humanoid-v5"):
         usual_target("Humanoid-v5")
-    with pytest.raises(UsageError, match="there are spreeze, sb3, sbx"):
+    with pytest.raises(UsageError, match="must be one of spreeze, sb3, sbx"):
         check_frameworks("spreeze,sb4")

@@ -1,4 +1,4 @@
-"""`spreeze bench sampling`: its reference does what the sampler did."""
+"""`spreeze bench sampling`: the reference repeats what the sampler did."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import fakes
 from spreeze.bench.commands import main
-from spreeze.bench.sampling import Clock, SamplerBench
+from spreeze.bench.sampling_worker import SamplerBench, Side, Timing
 from spreeze.envs.inspect import inspect_env
 from spreeze.errors import RunFailed
 from spreeze.machine.facts import detect_machine
@@ -26,8 +26,8 @@ from spreeze.wires.weights import Weights
 
 
 @pytest.mark.parametrize("algo", ["sac", "ppo"])
-def test_the_bare_simulator_takes_the_same_way(algo: str, tmp_path: Path) -> None:
-    """Whether rows are single steps or segments of them."""
+def test_the_bare_simulator_takes_the_same_path(algo: str, tmp_path: Path) -> None:
+    """Rows may be single steps (sac) or segments (ppo)."""
     target: Any = fakes.Recorded
     fakes.Recorded.seen.clear()
     spec = inspect_env(target, "Recorded")
@@ -50,13 +50,13 @@ def test_the_bare_simulator_takes_the_same_way(algo: str, tmp_path: Path) -> Non
         ctx = join(job, arena, time.monotonic, time.sleep)
         bench = SamplerBench(ctx)
         fakes.Recorded.seen.clear()
-        bench.full(0.2, Clock())
+        bench.run_sampler(0.2, Timing())
         sampler = dict(fakes.Recorded.seen)
         bench.prepare_references()
         fakes.Recorded.seen.clear()
-        clock = Clock()
-        bench.turn("raw", 0.01, clock)
-        assert clock.steps >= 3 * 17, "more than a segment"
+        timing = Timing()
+        bench.take_turn(Side.SAME_ACTIONS, 0.01, timing)
+        assert timing.steps >= 3 * 17, "more than a segment"
         assert fakes.Recorded.seen
         for seed, steps in fakes.Recorded.seen.items():
             np.testing.assert_allclose(steps, sampler[seed][: len(steps)], rtol=1e-6)
@@ -78,7 +78,7 @@ def test_an_environment_that_breaks_is_shown_with_its_own_traceback() -> None:
 def test_the_command_reports_rates_parts_and_memory(
     env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of tasks that are learned from single steps and from segments."""
+    """With rows of single steps (Pendulum) and of segments (CartPole)."""
     file = tmp_path / "out.json"
     arguments = ["--processes", "1", "--seconds", "1", "--json", str(file)]
     assert main(["sampling", env, *arguments], 0.0) == 0

@@ -17,40 +17,41 @@ from spreeze.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class TimeToScoreArguments:
-    """Seconds from the command to an evaluation mean of 10 episodes: Spreeze and others on this machine, in turns."""
+    """Measure the seconds from the command to a mean return of 10 episodes, for Spreeze and other frameworks in turns."""
 
     env: tyro.conf.Positional[str]
     """Gymnasium id."""
     target: float | None = None
-    """The mean return to reach. Default: Gymnasium's threshold for the task, if it has one."""
+    """Mean return to reach. Default: Gymnasium's threshold for the task, if there is one."""
     seconds: float = 120.0
-    """The most that one run may take."""
+    """Time limit of one run."""
     seeds: int = 5
     """Runs of each framework."""
     frameworks: str | None = None
-    """With commas: spreeze, sb3 (Stable-Baselines3), sbx. Default: all that are installed."""
+    """Comma-separated: spreeze, sb3 (Stable-Baselines3), sbx. Default: all that are installed."""
     cold: bool = False
-    """Give each run of Spreeze an empty cache: nothing compiled or measured by an earlier run."""
+    """Give each run of Spreeze an empty cache, so that it uses nothing an earlier run compiled or measured."""
     json: str | None = None
     """Write the result as JSON to this file; - for standard output."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, write, print."""
+    """Measure, then write and print the result."""
     args = tyro.cli(TimeToScoreArguments, args=arguments, prog="spreeze bench time-to-score")
     refuse_seconds(args.seconds)
     if args.seeds < 1:
-        raise UsageError([f"--seeds {args.seeds}: 1 or more."])
-    from spreeze.bench.time_to_score import check_frameworks, measure, usual_target
+        raise UsageError([f"--seeds {args.seeds}: must be 1 or more."])
+    from spreeze.bench.time_to_score import Task, check_frameworks, measure, usual_target
 
     frameworks = check_frameworks(args.frameworks)
     target = usual_target(args.env) if args.target is None else args.target
     began = time.monotonic()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(line, file=sys.stderr)
 
-    result = measure(args.env, target, args.seconds, args.seeds, frameworks, args.cold, tell)
+    task = Task(args.env, target, args.seconds, args.cold)
+    result = measure(task, args.seeds, frameworks, report)
     write_result("time-to-score", arguments, args.json, began, result)
     if args.json != "-":
         _show(result)
