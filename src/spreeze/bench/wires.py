@@ -1,7 +1,7 @@
 """How fast the wires are: rows against a queue and a pipe, policies against a file and a queue.
 
-One process sends and this one reads, one way after the other and round again. Whatever is sent is one
-number all over, so that half of one sending beside half of another is seen: that would be a torn read.
+One process sends and this one reads, by each means in turn. Everything that is sent repeats a single
+number, so a torn read, half of one message beside half of another, is seen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,34 +23,57 @@ from spreeze.machine.lifeline import die_with_parent
 from spreeze.rows import Layout, as_matrix
 from spreeze.spec import Floats
 from spreeze.store.files import replace_bytes
-from spreeze.wires.arena import Arena
+from spreeze.wires.arena import Arena, Block
 from spreeze.wires.experience import Experience, experience_blocks
 from spreeze.wires.weights import Weights, weights_blocks
 
-BLOCK, LANE_ROWS, DRAIN_ROWS = 32, 65_536, 8192
+SENT_ROWS, LANE_ROWS, DRAIN_ROWS = 32, 65_536, 8192
+"""Rows of one message, of the lane, and of one read."""
 NUM_WEIGHTS = 73_484
-"""The policy of HalfCheetah-v5 with two layers of 256."""
+"""Size of the policy of HalfCheetah-v5 with two layers of 256."""
 PUBLISH_EVERY_S = 0.002
-TURNS = 3
+SENT_TIMES = 1024
+"""Publications whose time is kept: two seconds of them, far longer than a reader needs."""
+MAX_NUMBER = 1 << 20
+"""Messages repeat a number below this, which float32 holds exactly."""
+NUM_ROUNDS = 3
+"""Turns of each means."""
 FORK = multiprocessing.get_context("fork")
 
 
+class Received(NamedTuple):
+    """What arrived of a stream of rows."""
+
+    rows: int
+    torn: int = 0
+    lost: int = 0
+
+
+class Latencies(NamedTuple):
+    """Seconds from sending to reading, one for each policy that was read."""
+
+    seconds: list[float]
+    torn: int = 0
+
+
 def measure(layout: Layout, seconds: float) -> dict[str, Any]:
-    """Rows per second and latencies of each way, in turns."""
-    rows: dict[str, list[float]] = {"wire": [], "queue": [], "pipe": []}
-    latencies: dict[str, list[float]] = {"wire": [], "file": [], "queue": []}
+    """Rows per second and latencies of each means, in turns."""
+    streams = {"wire": _rows_by_wire, "queue": _rows_by_queue, "pipe": _rows_by_pipe}
+    policies = {"wire": _policy_by_wire, "file": _policy_by_file, "queue": _policy_by_queue}
+    rates: dict[str, list[float]] = {name: [] for name in streams}
+    latencies: dict[str, list[float]] = {name: [] for name in policies}
     torn = lost = 0
-    share = seconds / (TURNS * (len(rows) + len(latencies)))
-    for _ in range(TURNS):
-        for name, way in (("wire", _lane), ("queue", _row_queue), ("pipe", _row_pipe)):
-            received, bad, gone = way(layout, share)
-            rows[name].append(received / share)
-            torn, lost = torn + bad, lost + gone
-        for name, listen in (("wire", _weights), ("file", _file), ("queue", _policy_queue)):
-            seen, bad = listen(share)
-            latencies[name].append(median(seen))
-            torn += bad
-    hz = {name: median(values) for name, values in rows.items()}
+    turn_s = seconds / (NUM_ROUNDS * (len(streams) + len(policies)))
+    for _ in range(NUM_ROUNDS):
+        for name, receive in streams.items():
+            received = receive(layout, turn_s)
+            rates[name].append(received.rows / turn_s)
+            torn, lost = torn + received.torn, lost + received.lost
+        for name, listen in policies.items():
+            seen = listen(turn_s)
+            latencies[name].append(median(seen.seconds))
+            torn += seen.torn
+    hz = {name: median(values) for name, values in rates.items()}
     us = {name: 1e6 * median(values) for name, values in latencies.items()}
     return {
         "row_bytes": layout.row_bytes,
@@ -69,7 +92,7 @@ def measure(layout: Layout, seconds: float) -> dict[str, Any]:
 
 @contextmanager
 def _sending(send: Callable[[], None]) -> Iterator[None]:
-    """A process that sends again and again, for the length of the block."""
+    """Run a process that calls `send` in a loop, until the block ends."""
     parent = os.getpid()
 
     def forever() -> None:
@@ -88,25 +111,26 @@ def _sending(send: Callable[[], None]) -> Iterator[None]:
 
 
 def _num_torn(lines: Floats) -> int:
-    """Lines that are not one number all over."""
+    """Number of lines that do not repeat a single number."""
     return int((lines != lines[:, :1]).any(1).sum())
 
 
 def _until(seconds: float) -> Iterator[None]:
+    """Iterate until the time is up."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
 
 
-def _lane(layout: Layout, seconds: float) -> tuple[int, int, int]:
-    arena = Arena.create(experience_blocks(layout, 1, LANE_ROWS, BLOCK))
-    wire, number = Experience(arena, BLOCK), np.zeros(1)
+def _rows_by_wire(layout: Layout, seconds: float) -> Received:
+    arena = Arena.create(experience_blocks(layout, 1, LANE_ROWS, SENT_ROWS))
+    wire, number = Experience(arena, SENT_ROWS), np.zeros(1)
     writer, (reader,) = wire.writer(0), wire.readers(as_words=True)
 
     def send() -> None:
-        number[0] = (number[0] + 1) % (1 << 20)
+        number[0] = (number[0] + 1) % MAX_NUMBER
         as_matrix(writer.reserve())[:] = number[0]
-        writer.commit(BLOCK)
+        writer.commit(SENT_ROWS)
 
     room = np.empty((DRAIN_ROWS, layout.width), np.uint32)
     received = torn = 0
@@ -114,14 +138,14 @@ def _lane(layout: Layout, seconds: float) -> tuple[int, int, int]:
         for _ in _until(seconds):
             fresh = reader.drain(room)
             received += len(fresh)
-            torn += _num_torn(fresh[:BLOCK].view(np.float32))
+            torn += _num_torn(fresh[:SENT_ROWS].view(np.float32))
     arena.close()
-    return received, torn, reader.num_lost
+    return Received(received, torn, reader.num_lost)
 
 
-def _row_queue(layout: Layout, seconds: float) -> tuple[int, int, int]:
+def _rows_by_queue(layout: Layout, seconds: float) -> Received:
     wire = FORK.Queue(maxsize=64)
-    rows = np.zeros((BLOCK, layout.width), np.float32)
+    rows = np.zeros((SENT_ROWS, layout.width), np.float32)
     received = 0
     with _sending(lambda: wire.put(rows)):
         for _ in _until(seconds):
@@ -130,46 +154,49 @@ def _row_queue(layout: Layout, seconds: float) -> tuple[int, int, int]:
             except queue.Empty:
                 continue
     wire.close()
-    return received, 0, 0
+    return Received(received)
 
 
-def _row_pipe(layout: Layout, seconds: float) -> tuple[int, int, int]:
+def _rows_by_pipe(layout: Layout, seconds: float) -> Received:
     reading, writing = FORK.Pipe(duplex=False)
-    rows = np.zeros(BLOCK * layout.width, np.float32)
+    rows = np.zeros(SENT_ROWS * layout.width, np.float32)
     room = np.empty_like(rows)
     received = 0
     with _sending(lambda: writing.send_bytes(rows.data)):
         for _ in _until(seconds):
             if reading.poll(0.1):
                 reading.recv_bytes_into(room)
-                received += BLOCK
+                received += SENT_ROWS
     reading.close()
     writing.close()
-    return received, 0, 0
+    return Received(received)
 
 
-def _weights(seconds: float) -> tuple[list[float], int]:
-    arena = Arena.create(weights_blocks(NUM_WEIGHTS))
+def _policy_by_wire(seconds: float) -> Latencies:
+    times = Block("bench.sent_ns", (SENT_TIMES,), np.int64)
+    arena = Arena.create([*weights_blocks(NUM_WEIGHTS), times])
     wire, vector = Weights(arena), np.zeros(NUM_WEIGHTS, np.float32)
+    sent_ns = arena["bench.sent_ns"]
 
     def send() -> None:
         time.sleep(PUBLISH_EVERY_S)
-        vector[:] = (vector[0] + 1) % (1 << 20)
-        wire.publish(vector, 0, time.monotonic_ns())
+        vector[:] = (vector[0] + 1) % MAX_NUMBER
+        sent_ns[(wire.version + 1) % SENT_TIMES] = time.monotonic_ns()
+        wire.publish(vector, updates=0, env_steps=0)
 
     room, version = np.zeros(NUM_WEIGHTS, np.float32), 0
     seen, torn = [], 0
     with _sending(send):
         for _ in _until(seconds):
             if (stamp := wire.fetch(room, version)) is not None:
-                seen.append((time.monotonic_ns() - stamp.env_steps) / 1e9)
+                seen.append((time.monotonic_ns() - int(sent_ns[stamp.version % SENT_TIMES])) / 1e9)
                 version = stamp.version
                 torn += _num_torn(room[None])
     arena.close()
-    return seen, torn
+    return Latencies(seen, torn)
 
 
-def _file(seconds: float) -> tuple[list[float], int]:
+def _policy_by_file(seconds: float) -> Latencies:
     vector = np.zeros(NUM_WEIGHTS, np.float32)
     seen, newest, torn = [], 0, 0
     with TemporaryDirectory() as folder:
@@ -177,7 +204,7 @@ def _file(seconds: float) -> tuple[list[float], int]:
 
         def send() -> None:
             time.sleep(PUBLISH_EVERY_S)
-            vector[:] = (vector[0] + 1) % (1 << 20)
+            vector[:] = (vector[0] + 1) % MAX_NUMBER
             replace_bytes(path, time.monotonic_ns().to_bytes(8, "little") + vector.tobytes())
 
         with _sending(send):
@@ -187,10 +214,10 @@ def _file(seconds: float) -> tuple[list[float], int]:
                     torn += _num_torn(np.frombuffer(data, np.float32, offset=8)[None])
                     sent_ns = int.from_bytes(data[:8], "little")
                     seen.append((time.monotonic_ns() - sent_ns) / 1e9)
-    return seen, torn
+    return Latencies(seen, torn)
 
 
-def _policy_queue(seconds: float) -> tuple[list[float], int]:
+def _policy_by_queue(seconds: float) -> Latencies:
     wire, vector = FORK.Queue(), np.zeros(NUM_WEIGHTS, np.float32)
 
     def send() -> None:
@@ -206,4 +233,4 @@ def _policy_queue(seconds: float) -> tuple[list[float], int]:
                 continue
             seen.append((time.monotonic_ns() - sent_ns) / 1e9)
     wire.close()
-    return seen, 0
+    return Latencies(seen)

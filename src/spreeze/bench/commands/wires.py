@@ -14,7 +14,7 @@ from spreeze.text import short
 
 @dataclass(frozen=True, kw_only=True)
 class WiresArguments:
-    """Rows per second through shared memory and how old weights are when they arrive, against queue, pipe and file."""
+    """Measure shared memory against queue, pipe and file: rows per second, and how old weights are when they are read."""
 
     seconds: float = 12.0
     """Time to measure."""
@@ -23,14 +23,14 @@ class WiresArguments:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, write, print."""
+    """Measure, then write and print the result."""
     args = tyro.cli(WiresArguments, args=arguments, prog="spreeze bench wires")
     refuse_seconds(args.seconds)
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.wires import measure
     from spreeze.rows import row_layout
 
-    print(f"wires, queues, a pipe and a file, {args.seconds:.0f} s ...", file=sys.stderr)
+    print(f"shared memory, queue, pipe and file, {args.seconds:.0f} s ...", file=sys.stderr)
     began = time.monotonic()
     result = measure(row_layout(HALF_CHEETAH), args.seconds)
     write_result("wires", arguments, args.json, began, result)
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         print(
             f"experience: {rows} rows/s ({bytes_hz:,.0f} MB/s); queue "
             f"{short(result['queue_rows_hz'])}, pipe {short(result['pipe_rows_hz'])}\n"
-            f"weights: {result['latency_us']:,.0f} us from publication to reading; file "
+            f"weights: {result['latency_us']:,.0f} us from publishing to reading; file "
             f"{result['file_latency_us']:,.0f}, queue {result['queue_latency_us']:,.0f}\n"
             f"torn reads: {result['torn_reads']}"
         )
