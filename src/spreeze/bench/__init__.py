@@ -1,4 +1,8 @@
-"""Benchmarks: each measures against its reference in the same run."""
+"""Benchmarks, each against a reference in the same run.
+
+`commands/` holds the commands. The other modules measure. `reference` has the plain versions of the
+algorithms.
+"""
 
 from __future__ import annotations
 
@@ -11,4 +15,4 @@ HALF_CHEETAH = EnvSpec(
     action_low=(-1.0,) * 6,
     action_high=(1.0,) * 6,
 )
-"""The sizes that are measured if nothing else is said."""
+"""The environment whose sizes are measured by default. It is not made."""

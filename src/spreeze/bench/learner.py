@@ -1,4 +1,4 @@
-"""How fast the update is: against the plain one in the same run, and against the device's limits."""
+"""How fast the update is, against plain PyTorch in the same run and against the device's limits."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ from spreeze.networks import unfused_arithmetic
 from spreeze.rows import as_matrix, row_layout
 from spreeze.spec import EnvSpec
 
-CAPACITY, ROWS = 1_000_000, 200_000
-RATES = (3e-4, 0.005)
-CHUNK = 16
-TURNS = 6
+REPLAY_CAPACITY, FILLED_ROWS = 1_000_000, 200_000
+LR_AND_TAU = (3e-4, 0.005)
+GPU_CHUNK = 16
+"""Updates per launch on a GPU."""
+NUM_ALTERNATIONS = 6
+"""How often the two sides of a comparison take turns."""
 MATMULS = {"mm", "addmm", "bmm", "baddbmm"}
 
 
 def default_key(
     spec: EnvSpec, algo: str, batch_size: int, device: str, precision: str, threads: int
 ) -> CompileKey:
-    """The update that is measured if nothing else is said: two layers of 256, a million transitions."""
+    """The update that is measured by default: two layers of 256, a replay of a million transitions."""
     return CompileKey(
         algo=algo,
         hyper=vars(find_algorithm(algo).config(hidden=(256, 256))),
         spec=spec.to_json(),
-        capacity=CAPACITY,
+        capacity=REPLAY_CAPACITY,
         batch_size=batch_size,
         device=device,
         precision=precision,
@@ -51,17 +53,12 @@ def default_key(
 
 
 def measure(key: CompileKey, seconds: float) -> dict[str, Any]:
-    """Updates per second of the fastest path and of the plain one, in turns."""
+    """Updates per second of the compiled update and of plain PyTorch, in turns."""
     device, precision, batch_size = key.device, key.precision, key.batch_size
-    torch.set_num_threads(key.threads)
-    torch.set_flush_denormal(True)
-    set_precision(precision)
-    spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
-    algorithm = entry.build(entry.config(**key.hyper), spec, unfused_arithmetic(precision))
-    replay = filled_replay(algorithm, torch.device(device), key.capacity)
+    algorithm, replay = set_up(key)
     state = init_state(algorithm, 0, replay.data.device)
-    chunk = CHUNK if device != "cpu" else 1
-    fast = Updater(algorithm, replay, dict(state), batch_size, RATES, chunk)
+    chunk = GPU_CHUNK if device != "cpu" else 1
+    fast = Updater(algorithm, replay, dict(state), batch_size, LR_AND_TAU, chunk)
     began = time.monotonic()
     step = compiled(key)
     compile_s = time.monotonic() - began
@@ -71,8 +68,8 @@ def measure(key: CompileKey, seconds: float) -> dict[str, Any]:
     fast.use(batch_size, step)
     plain_round, num_plain = _plain_round(key.algo, algorithm, replay, state, batch_size)
     rates: dict[str, list[float]] = {"fast": [], "plain": []}
-    for _ in range(TURNS):
-        share = seconds / (2 * TURNS)
+    for _ in range(NUM_ALTERNATIONS):
+        share = seconds / (2 * NUM_ALTERNATIONS)
         rates["fast"].append(rate(fast.run, fast.chunk, share, device))
         rates["plain"].append(rate(plain_round, num_plain, share, device))
     hz, eager = float(np.median(rates["fast"])), float(np.median(rates["plain"]))
@@ -92,19 +89,29 @@ def measure(key: CompileKey, seconds: float) -> dict[str, Any]:
     }
 
 
+def set_up(key: CompileKey) -> tuple[Algorithm, Replay]:
+    """Set torch up as the learner does; build the algorithm and a filled replay."""
+    torch.set_num_threads(key.threads)
+    torch.set_flush_denormal(True)
+    set_precision(key.precision)
+    spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
+    algorithm = entry.build(entry.config(**key.hyper), spec, unfused_arithmetic(key.precision))
+    return algorithm, filled_replay(algorithm, torch.device(key.device), key.capacity)
+
+
 def _plain_round(
     algo: str, algorithm: Algorithm, replay: Replay, state: State, batch_size: int
 ) -> tuple[Callable[[], None], int]:
-    """The same as one writes it with modules, and how many updates a call does.
+    """A function that does the same updates in plain PyTorch, and how many updates a call does.
 
-    Where nobody has written it so, the update as it is, without compiler and graphs.
+    For an algorithm without a plain version it is the same update, without compiler and CUDA graphs.
     """
     own = {name: tensor.clone() for name, tensor in state.items()}
     num = algorithm.config.critic_updates()
     if algo not in PLAIN:
-        return Updater(algorithm, replay, own, batch_size, RATES, num).updates, num
+        return Updater(algorithm, replay, own, batch_size, LR_AND_TAU, num).updates, num
     plain, columns, rows = (
-        PLAIN[algo](algorithm, own, RATES),
+        PLAIN[algo](algorithm, own, LR_AND_TAU),
         replay.layout.columns(),
         num * batch_size,
     )
@@ -118,7 +125,7 @@ def _plain_round(
 
 
 def compiled(key: CompileKey) -> StepFunction:
-    """The compiled update, made in a process of its own as in a run."""
+    """Compile the update in a separate process, as in a run, or load it from the cache."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "compiler.log"
         compilation = Compilation(key, log)
@@ -132,17 +139,17 @@ def compiled(key: CompileKey) -> StepFunction:
 
 
 class Cost(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Arithmetic of one plain update, and the bytes its matrix products read and write."""
+    """Floating-point operations of one update, and bytes that its matrix products read and write."""
 
     def __init__(self, updater: Updater, batch_size: int) -> None:
-        """Run one update under the counters."""
+        """Run one update and count."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.bytes = 0
         inputs = updater.inputs(batch_size)
         counter = FlopCounterMode(display=False)
         with torch.no_grad(), counter, self:
             updater.plain(*inputs)
-        num = updater.algorithm.config.critic_updates()  # in the round that was counted
+        num = updater.algorithm.config.critic_updates()  # updates in the round that was counted
         self.flops, self.bytes = counter.get_total_flops() / num, self.bytes // num
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -155,7 +162,7 @@ class Cost(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def limits(device: str, precision: str) -> tuple[float, float]:
-    """Floating-point operations and bytes per second that this device reaches at its best."""
+    """Highest floating-point operations and bytes per second that are measured on this device."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     size = 8192 if device != "cpu" else 1024
     a = torch.randn(size, size, device=device, dtype=dtype)
@@ -167,28 +174,28 @@ def limits(device: str, precision: str) -> tuple[float, float]:
 
 
 def rate(function: Callable[[], Any], count: int, seconds: float, device: str) -> float:
-    """Calls per second times `count`, the device's queue emptied before and after."""
+    """Calls per second times `count`. The device is synchronized before and after."""
 
-    def settle() -> None:
+    def synchronize() -> None:
         if device != "cpu":
             torch.cuda.synchronize(device)
 
     function()
-    settle()
+    synchronize()
     began, calls = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         for _ in range(4):
             function()
         calls += 4
-        settle()
+        synchronize()
     return calls * count / (time.perf_counter() - began)
 
 
 def filled_replay(algorithm: Algorithm, device: torch.device, capacity: int) -> Replay:
-    """Transitions that mean nothing."""
+    """A replay filled with random transitions."""
     layout = row_layout(algorithm.spec, algorithm.config.row_format())
     replay = Replay(layout, capacity, device)
-    num_rows = min(ROWS, capacity)
+    num_rows = min(FILLED_ROWS, capacity)
     rows = np.zeros(num_rows, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(num_rows, layout.width))
     rows["discount"] = 0.99

@@ -1,6 +1,6 @@
-"""How much samplers and learner cost each other: rates of both together, against each while the other is stopped.
+"""What samplers and learner cost each other: both together, against each while the other is stopped.
 
-All in one real run, in turns: the same policy acts, the same update learns, on the same cores.
+Everything is measured in turns in one real run, with the same policy, update and cores.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -24,8 +24,8 @@ from spreeze.run.snapshot import Snapshot
 from spreeze.settings.config import Config, config_with, resolved
 from spreeze.store.rundir import RunDir
 
-FREE = (0.0, 1e6)
-"""Bounds of the ratio that hold nobody back."""
+NO_RATIO_BOUNDS = (0.0, 1e6)
+"""Updates per env step that never make a role wait."""
 WARM_S, SETTLE_S, NUM_TURNS = 3.0, 0.3, 5
 START_LIMIT_S = 120.0
 STOPPED: dict[str, tuple[str, ...]] = {
@@ -33,41 +33,54 @@ STOPPED: dict[str, tuple[str, ...]] = {
     "sample": ("learner",),
     "update": ("sampler",),
 }
-"""By what is measured: the roles that are stopped for it."""
+"""The roles that are stopped while something is measured."""
+
+
+class Progress(NamedTuple):
+    """What happened in one turn."""
+
+    seconds: float
+    env_steps: int
+    updates: int
 
 
 @dataclass
 class Turns:
-    """Looks on at a run, and stops roles in turns."""
+    """An observer of a run that stops roles in turns."""
 
     seconds: float
-    counts: dict[str, list[tuple[float, int, int]]] = field(
-        default_factory=lambda: {name: [] for name in STOPPED}
-    )
-    """By turn: seconds, env steps and updates of each time."""
+    turns: dict[str, list[Progress]] = field(default_factory=lambda: {name: [] for name in STOPPED})
+    """The turns of each kind."""
 
     def __post_init__(self) -> None:
-        """Be ready for the first look."""
+        """Prepare for the first snapshot."""
         self._now, self._pids = Snapshot(), dict[str, int]()
         self._course = self._take_turns()
 
     def __call__(self, snapshot: Snapshot, run: RunDir, config: Config) -> None:
-        """One look."""
-        self._now = replace(snapshot)  # it goes on changing
+        """Take a snapshot of the run."""
+        self._now = replace(snapshot)  # the run goes on changing its own
         self._pids = run.read("status").get("pids", {})
         next(self._course, None)
 
-    def rate(self, name: str, which: int) -> float:
-        """Env steps (1) or updates (2) per second in the turns of a name."""
-        return sum(row[which] for row in self.counts[name]) / sum(r[0] for r in self.counts[name])
+    def sample_hz(self, kind: str) -> float:
+        """Env steps per second in the turns of a kind."""
+        return sum(turn.env_steps for turn in self.turns[kind]) / self._seconds(kind)
+
+    def update_hz(self, kind: str) -> float:
+        """Updates per second in the turns of a kind."""
+        return sum(turn.updates for turn in self.turns[kind]) / self._seconds(kind)
+
+    def _seconds(self, kind: str) -> float:
+        return sum(turn.seconds for turn in self.turns[kind])
 
     def _take_turns(self) -> Iterator[None]:
         while self._now.updates == 0:
             yield
-        yield from self._pass(WARM_S)
-        each_s = self.seconds / (NUM_TURNS * len(STOPPED))
+        yield from self._wait(WARM_S)
+        turn_s = self.seconds / (NUM_TURNS * len(STOPPED))
         for _ in range(NUM_TURNS):
-            for what, roles in STOPPED.items():
+            for kind, roles in STOPPED.items():
                 stopped = [pid for name, pid in self._pids.items() if name.startswith(roles)]
                 stopped += [
                     child.pid for pid in stopped for child in psutil.Process(pid).children()
@@ -75,23 +88,24 @@ class Turns:
                 for pid in stopped:
                     os.kill(pid, signal.SIGSTOP)
                 try:
-                    yield from self._pass(SETTLE_S)
+                    yield from self._wait(SETTLE_S)
                     before = self._now
-                    yield from self._pass(each_s)
-                    self.counts[what].append(_passed(before, self._now))
+                    yield from self._wait(turn_s)
+                    self.turns[kind].append(_progress(before, self._now))
                 finally:
                     for pid in stopped:
                         os.kill(pid, signal.SIGCONT)
-        signal.raise_signal(signal.SIGINT)  # that was all
+        signal.raise_signal(signal.SIGINT)  # ends the run
 
-    def _pass(self, seconds: float) -> Iterator[None]:
+    def _wait(self, seconds: float) -> Iterator[None]:
+        """Take snapshots until this much time of the run has passed."""
         until_s = self._now.time_s + seconds
         while self._now.time_s < until_s:
             yield
 
 
-def _passed(before: Snapshot, after: Snapshot) -> tuple[float, int, int]:
-    return (
+def _progress(before: Snapshot, after: Snapshot) -> Progress:
+    return Progress(
         after.time_s - before.time_s,
         after.env_steps - before.env_steps,
         after.updates - before.updates,
@@ -99,8 +113,10 @@ def _passed(before: Snapshot, after: Snapshot) -> tuple[float, int, int]:
 
 
 def measure(config: Config, seconds: float) -> dict[str, Any]:
-    """Sampling and update rates of one config: of the whole run, and with one side stopped."""
-    config = config_with(config, {"learner.ratio_bounds": FREE, "sampler.random_steps": 0})
+    """Env steps and updates per second of a run, and of each side while the other is stopped."""
+    config = config_with(
+        config, {"learner.ratio_bounds": NO_RATIO_BOUNDS, "sampler.random_steps": 0}
+    )
     processes = Processes()
     try:
         spec = describe_env(config.env, config, processes, [])
@@ -108,19 +124,19 @@ def measure(config: Config, seconds: float) -> dict[str, Any]:
     finally:
         processes.close()
     batch_size = resolved(chosen.learner.batch_size)
-    compiled(compile_key(chosen, spec, batch_size))  # so that the run has it from the start
+    compiled(compile_key(chosen, spec, batch_size))  # now, so that the run finds it in the cache
     turns = Turns(seconds)
     with TemporaryDirectory() as folder:
         limits: dict[str, Any] = {"runs": folder, "time": f"{START_LIMIT_S + 2 * seconds}s"}
-        limits |= {"steps": None, "target": None, "dashboard": False}  # nobody looks on
+        limits |= {"steps": None, "target": None, "dashboard": False}
         launch(config_with(chosen, limits), config.env, turns)
-    if not all(turns.counts.values()):
+    if not all(turns.turns.values()):
         raise RuntimeError(f"the run did not begin to learn within {START_LIMIT_S:.0f} s")
     rates = {
-        "sample_hz": turns.rate("together", 1),
-        "update_hz": turns.rate("together", 2),
-        "sample_alone_hz": turns.rate("sample", 1),
-        "update_alone_hz": turns.rate("update", 2),
+        "sample_hz": turns.sample_hz("together"),
+        "update_hz": turns.update_hz("together"),
+        "sample_alone_hz": turns.sample_hz("sample"),
+        "update_alone_hz": turns.update_hz("update"),
     }
     return {
         "env": config.env,

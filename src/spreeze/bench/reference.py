@@ -1,4 +1,4 @@
-"""The algorithms as one writes them with modules and torch.optim: the reference for speed and numbers."""
+"""The algorithms in plain PyTorch, with modules and torch.optim: the reference for speed and numbers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from spreeze.rows import Batch
 
 
 class PlainSAC:
-    """SAC with a module per network and an optimiser per loss, from the same start as `state`."""
+    """SAC with a module per network and an optimizer per loss, starting from `state`."""
 
     def __init__(self, algorithm: Algorithm, state: State, rates: tuple[float, float]) -> None:
-        """Copy the networks out of the flat vectors."""
+        """Copy the networks out of the flat vectors of `state`. `rates` is (learning rate, tau)."""
         config = algorithm.config
         assert isinstance(config, SACConfig)
         lr, self._tau = rates
@@ -39,9 +39,9 @@ class PlainSAC:
         with torch.no_grad():
             action, log_prob = tanh_gaussian(self.actor(batch.next_obs), noise[0])
             next_q = _q_values(self.targets, batch.next_obs, action).amin(0)
-            goal = batch.reward + batch.discount * (next_q - self.log_alpha.exp() * log_prob)
+            target_q = batch.reward + batch.discount * (next_q - self.log_alpha.exp() * log_prob)
         q = _q_values(self.critics, batch.obs, batch.action)
-        _learn(self._critic_optimizer, sum(0.5 * mse_loss(one, goal) for one in q))
+        _learn(self._critic_optimizer, sum(0.5 * mse_loss(one, target_q) for one in q))
         action, log_prob = tanh_gaussian(self.actor(batch.obs), noise[1])
         value = _q_values(self.critics, batch.obs, action).amin(0)
         policy_loss = (self.log_alpha.exp().detach() * log_prob - value).mean()
@@ -50,7 +50,7 @@ class PlainSAC:
         _mix(self.targets, self.critics, self._tau)
 
     def vectors(self) -> State:
-        """The networks as the flat vectors they came from."""
+        """The networks as flat vectors, in the form of `state`."""
         return {
             "actor": torch.cat([*_flat(self.actor), self.log_alpha.detach()]),
             "critic": _interleave(self.critics),
@@ -59,10 +59,10 @@ class PlainSAC:
 
 
 class PlainTD3:
-    """TD3 likewise; DDPG too, which is TD3 with one critic, no delay and no smoothing."""
+    """TD3. Also DDPG, which is TD3 with one critic, no delay and no smoothing."""
 
     def __init__(self, algorithm: Algorithm, state: State, rates: tuple[float, float]) -> None:
-        """Copy the networks out of the flat vectors."""
+        """Copy the networks out of the flat vectors of `state`. `rates` is (learning rate, tau)."""
         self._config = algorithm.config
         lr, self._tau = rates
         self.actor = _module(algorithm.actor_shapes.split(state["actor"]))
@@ -72,13 +72,13 @@ class PlainTD3:
         self._actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr)
 
     def update(self, batch: Batch, noise: Tensor) -> None:
-        """Some updates of the critics, each from its share of the batch, then one of the actor."""
+        """Update the critics on each part of the batch in turn, then the actor once."""
         num = self._config.critic_updates()
         for i in range(num):
-            share = Batch(*(part.chunk(num)[i] for part in batch))
-            self._update_critics(share, noise[0].chunk(num)[i])
-        action = torch.tanh(self.actor(share.obs))
-        _learn(self._actor_optimizer, -_q_values(self.critics[:1], share.obs, action).mean())
+            minibatch = Batch(*(column.chunk(num)[i] for column in batch))
+            self._update_critics(minibatch, noise[0].chunk(num)[i])
+        action = torch.tanh(self.actor(minibatch.obs))
+        _learn(self._actor_optimizer, -_q_values(self.critics[:1], minibatch.obs, action).mean())
         _mix(self.target_actor, self.actor, self._tau)
 
     def _update_critics(self, batch: Batch, noise: Tensor) -> None:
@@ -89,13 +89,13 @@ class PlainTD3:
                 action = action + torch.clamp(noise * self._config.target_noise, -limit, limit)
                 action = torch.clamp(action, -1, 1)
             next_q = _q_values(self.targets, batch.next_obs, action).amin(0)
-            goal = batch.reward + batch.discount * next_q
+            target_q = batch.reward + batch.discount * next_q
         q = _q_values(self.critics, batch.obs, batch.action)
-        _learn(self._critic_optimizer, sum(0.5 * mse_loss(one, goal) for one in q))
+        _learn(self._critic_optimizer, sum(0.5 * mse_loss(one, target_q) for one in q))
         _mix(self.targets, self.critics, self._tau)
 
     def vectors(self) -> State:
-        """The networks as the flat vectors they came from."""
+        """The networks as flat vectors, in the form of `state`."""
         return {
             "actor": torch.cat(_flat(self.actor)),
             "target_actor": torch.cat(_flat(self.target_actor)),
@@ -105,28 +105,28 @@ class PlainTD3:
 
 
 class PlainDQN:
-    """DQN likewise."""
+    """Double dueling DQN."""
 
     def __init__(self, algorithm: Algorithm, state: State, rates: tuple[float, float]) -> None:
-        """Copy the network out of the flat vector."""
+        """Copy the network out of the flat vector of `state`. `rates` is (learning rate, tau)."""
         lr, self._tau = rates
         self.network = _module(algorithm.critic_shapes.split(state["critic"]))
         self.target = copy.deepcopy(self.network)
         self._optimizer = torch.optim.Adam(self.network.parameters(), lr)
 
     def update(self, batch: Batch, noise: Tensor) -> None:
-        """One update of network and target; it needs no noise."""
+        """One update of network and target. DQN needs no noise."""
         rows = torch.arange(len(batch.reward))
         with torch.no_grad():
             best = _dueling(self.network(batch.next_obs)).argmax(-1)
             next_q = _dueling(self.target(batch.next_obs))[rows, best]
-            goal = batch.reward + batch.discount * next_q
+            target_q = batch.reward + batch.discount * next_q
         q = _dueling(self.network(batch.obs))[rows, batch.action[:, 0].long()]
-        _learn(self._optimizer, smooth_l1_loss(q, goal))
+        _learn(self._optimizer, smooth_l1_loss(q, target_q))
         _mix(self.target, self.network, self._tau)
 
     def vectors(self) -> State:
-        """The network as the flat vector it came from."""
+        """The network as a flat vector, in the form of `state`."""
         return {"critic": torch.cat(_flat(self.network)), "target": torch.cat(_flat(self.target))}
 
 
@@ -155,7 +155,7 @@ def _mix(target: nn.Module, online: nn.Module, tau: float) -> None:
 
 
 def _twins(algorithm: Algorithm, state: State) -> nn.ModuleList:
-    """The critics side by side in an ensemble, or the only one."""
+    """One module per critic of the ensemble."""
     critic = algorithm.critic_shapes.split(state["critic"])
     if critic["w0"].ndim == 2:
         return nn.ModuleList([_module(critic)])
@@ -180,6 +180,6 @@ def _flat(module: nn.Module) -> list[Tensor]:
 
 
 def _interleave(twins: nn.ModuleList) -> Tensor:
-    """Parameter by parameter, all of them side by side, as the ensemble's vector has them."""
+    """Flatten critics as the ensemble's vector has them: parameter by parameter, critics side by side."""
     pairs = zip(*(_flat(twin) for twin in twins), strict=True)
     return torch.cat([part for pair in pairs for part in pair])

@@ -1,4 +1,4 @@
-"""What all benchmarks share: what they refuse, and how a result is written."""
+"""What the benchmark commands share: checks of their arguments, and writing of results."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from spreeze.store.files import write_json
 
 
 def or_auto(value: int | None) -> int | str:
-    """A number, or the tuner's choice."""
+    """The value, or `auto` if there is none."""
     return "auto" if value is None else value
 
 
-def refuse_seconds(seconds: float) -> None:
-    """Too short to measure anything, or longer than anybody waits."""
+def check_seconds(seconds: float) -> None:
+    """Refuse times that are too short to measure anything or absurdly long."""
     if not 0.5 <= seconds <= 3600:
-        raise UsageError([f"--seconds {seconds}: from 0.5 to 3600."])
+        raise UsageError([f"--seconds {seconds}: must be from 0.5 to 3600."])
 
 
 def checked(config: Config, seconds: float) -> Config:
-    """Refuse what cannot be measured before anything starts."""
-    refuse_seconds(seconds)
+    """Return the config, or refuse it before anything starts."""
+    check_seconds(seconds)
     if problems := check_config(config):
         raise UsageError(problems)
     return config
@@ -36,7 +36,7 @@ def checked(config: Config, seconds: float) -> Config:
 def write_result(
     kind: str, arguments: list[str], file: str | None, began: float, result: dict[str, Any]
 ) -> None:
-    """Write a result with what it was measured on."""
+    """Write a result to `file`, with the command and the machine."""
     if file is not None:
         facts = {
             "command": ["spreeze", "bench", kind, *_without_json(arguments)],
@@ -48,7 +48,7 @@ def write_result(
 
 
 def _without_json(arguments: list[str]) -> list[str]:
-    """The command less where its result went, which is nobody's business later."""
+    """The arguments without `--json FILE`: where the result went is of no interest later."""
     if "--json" in arguments:
         i = arguments.index("--json")
         return arguments[:i] + arguments[i + 2 :]
@@ -56,7 +56,7 @@ def _without_json(arguments: list[str]) -> list[str]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a result was measured on."""
+    """The machine and the versions that a result was measured with."""
     machine = detect_machine()
     return {
         "cpu": cpu_name(),
@@ -68,6 +68,6 @@ def machine_facts() -> dict[str, Any]:
 
 
 def machine_label(facts: dict[str, Any]) -> str:
-    """The machine in a word, for names of files."""
+    """A short name of the machine, for file names."""
     gpus: list[str] = facts["gpu"]
     return gpus[0].split()[-1].lower() if gpus else f"{facts['cores']}cores"

@@ -1,4 +1,4 @@
-"""How fast the update is on two devices: against one in the same run, and what two GPUs would give by a model."""
+"""How fast the update is on two devices, against one in the same run, with a model of two GPUs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spreeze.algos import find_algorithm
-from spreeze.bench.learner import CHUNK, RATES, TURNS, compiled, filled_replay, rate
-from spreeze.learning.compiled.key import CompileKey, set_precision
+from spreeze.bench.learner import (
+    GPU_CHUNK,
+    LR_AND_TAU,
+    NUM_ALTERNATIONS,
+    compiled,
+    rate,
+    set_up,
+)
+from spreeze.learning.compiled.key import CompileKey
 from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.learning.two_devices.channel import way_between
 from spreeze.learning.two_devices.pair import TwoDeviceUpdater
 from spreeze.learning.update import State, init_state
 from spreeze.learning.updater import Updater
-from spreeze.networks import unfused_arithmetic
-from spreeze.spec import EnvSpec
 
 LINKS = {"nvlink": (360e9, 5e-6), "pcie4": (25e9, 10e-6)}
-"""Bytes per second in one direction, and seconds until a copy begins."""
+"""Bytes per second in each direction, and seconds until a copy starts."""
 ASSUMPTIONS = (
-    "each half takes what it takes alone here, and one copy within its device of all that is exchanged",
-    "copies go on the GPUs' copy engines beside the updates, and both directions at the same time",
-    "nvlink: 360 GB/s each way, 80 % of NVLink 4's 450; 5 us until a copy begins",
-    "pcie4: 25 GB/s each way, 80 % of PCIe 4.0 x16's 31.5; 10 us until a copy begins",
+    "each half takes the time measured here when it runs alone, plus one local copy of what is exchanged",
+    "copies use the GPUs' copy engines, in parallel with the updates and in both directions at once",
+    "nvlink: 360 GB/s each way, 80 % of NVLink 4's 450; 5 us until a copy starts",
+    "pcie4: 25 GB/s each way, 80 % of PCIe 4.0 x16's 31.5; 10 us until a copy starts",
     "a chunk takes as long as the slowest of: critic's half, actor's half, copies there, copies back",
 )
 
@@ -35,29 +39,25 @@ ASSUMPTIONS = (
 def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]:
     """Updates per second on one device and on two, in turns, and of each half alone."""
     first, size = torch.device(key.device), key.batch_size
-    torch.set_num_threads(key.threads)
-    torch.set_flush_denormal(True)
-    set_precision(key.precision)
     if first.index is not None:
         torch.cuda.set_device(first)
-    spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
-    hyper = entry.config(**key.hyper)
-    algorithm = entry.build(hyper, spec, unfused_arithmetic(key.precision))
-    replay = filled_replay(algorithm, first, key.capacity)
-    chunk = CHUNK if "cuda" in (first.type, torch.device(second).type) else 4
+    algorithm, replay = set_up(key)
+    chunk = GPU_CHUNK if "cuda" in (first.type, torch.device(second).type) else 4
 
     def state() -> State:
         return init_state(algorithm, 0, first)
 
-    one = Updater(algorithm, replay, state(), size, RATES, chunk)
+    one = Updater(algorithm, replay, state(), size, LR_AND_TAU, chunk)
     _use_compiled(one, key)
-    pair = TwoDeviceUpdater(algorithm, replay, state(), size, RATES, chunk, torch.device(second))
+    pair = TwoDeviceUpdater(
+        algorithm, replay, state(), size, LR_AND_TAU, chunk, torch.device(second)
+    )
     _use_compiled(pair.critic, dataclasses.replace(key, part="critic"))
     of_actor = dataclasses.replace(key, part="actor", device=second, capacity=0)
     _use_compiled(pair.actor, of_actor)
-    share = seconds / (2 * TURNS + 2)
+    share = seconds / (2 * NUM_ALTERNATIONS + 2)
     bursts, ones = [], []
-    for _ in range(TURNS):
+    for _ in range(NUM_ALTERNATIONS):
         ones.append(rate(one.run, one.chunk, share, key.device))
         bursts.append(_burst(pair, share))
     alone: dict[str, float] = {
@@ -71,7 +71,7 @@ def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]
         "one_device": {"update_hz": one_hz, "update_frame_hz": one_hz * size},
         "two_devices": {
             **two,
-            "actor_update_hz": two["update_hz"] / hyper.critic_updates(),
+            "actor_update_hz": two["update_hz"] / algorithm.config.critic_updates(),
             "update_frame_hz": two["update_hz"] * size,
             "exchange_age_bound": pair.age_bound,
             "chunk": pair.chunk,
@@ -85,9 +85,9 @@ def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]
 
 
 def model(pair: TwoDeviceUpdater, alone: dict[str, float], one_hz: float) -> dict[str, Any]:
-    """What two GPUs of this kind would give; of anything else it says nothing."""
+    """Predict the rate of two GPUs of this kind. For other devices there is no prediction."""
     if {pair.device.type, pair.actor.device.type} != {"cuda"}:
-        return {"links": {}, "assumptions": ["nothing: it is one of two GPUs of the same kind"]}
+        return {"links": {}, "assumptions": ["there is no model for these devices: it needs a GPU"]}
     there, back = [*pair.critic.for_actor, *pair.actor.critics], pair.actor.outgoing
     bytes_each_way = [sum(tensor.nbytes for tensor in way) for way in (there, back)]
     local_s = _local_copy_s([tensor.to(pair.device) for tensor in (*there, *back)])
@@ -107,9 +107,9 @@ def over_link(
 ) -> dict[str, Any]:
     """Updates per second of two GPUs joined by a link, and what limits them."""
     bytes_per_s, latency_s = LINKS[name]
-    ways = ("copies there", "copies back")
     copies = {
-        way: latency_s + size / bytes_per_s for way, size in zip(ways, bytes_each_way, strict=True)
+        name: latency_s + size / bytes_per_s
+        for name, size in zip(("copies there", "copies back"), bytes_each_way, strict=True)
     }
     times = halves_s | copies
     limit = max(times, key=lambda part: times[part])
@@ -125,7 +125,7 @@ def _use_compiled(updater: Updater, key: CompileKey) -> None:
 
 
 def _burst(pair: TwoDeviceUpdater, seconds: float) -> dict[str, float]:
-    """Both sides running freely for a while; the last chunk of the actor counts too."""
+    """Run both sides for a while. The last chunk of the actor counts too."""
     pair.run()
     busy = pair.critic_busy, pair.actor_busy
     before, ages, chunks = [side.seconds for side in busy], [], 0
@@ -149,6 +149,6 @@ def _burst(pair: TwoDeviceUpdater, seconds: float) -> dict[str, float]:
 
 
 def _local_copy_s(tensors: list[Tensor]) -> float:
-    """Seconds for one copy of these within their device, which either side does around a chunk."""
+    """Seconds for one copy of the tensors within their device, which each side makes for every chunk."""
     others = [torch.empty_like(tensor) for tensor in tensors]
     return 1 / rate(lambda: torch._foreach_copy_(others, tensors), 1, 0.2, str(tensors[0].device))

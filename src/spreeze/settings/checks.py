@@ -158,21 +158,21 @@ def _words(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def check_devices(device: str, same_allowed: bool) -> list[str]:
-    """Whether the words of --device are devices, and go together."""
+def check_devices(device: str, same_allowed: bool, flag: str = "--device") -> list[str]:
+    """Whether the value of `flag` names devices that go together."""
     names = device.split(",")
     if device != "auto" and not all(re.fullmatch(r"cpu|cuda(:\d+)?", name) for name in names):
         return [
-            f"--device {device}: must be auto, cpu, cuda or cuda:0, or two of them with a comma: cuda:0,cuda:1."
+            f"{flag} {device}: must be auto, cpu, cuda or cuda:0, or two of them with a comma: cuda:0,cuda:1."
         ]
     if len(names) > 2:
         return [
-            f"--device {device}: two devices at most, the critic's and the actor's: {names[0]},{names[1]}."
+            f"{flag} {device}: two devices at most, the critic's and the actor's: {names[0]},{names[1]}."
         ]
     gpus = ["cuda:0" if name == "cuda" else name for name in names if name != "cpu"]
     if len(gpus) > len(set(gpus)) and not same_allowed:
         return [
-            f"--device {device}: that is one GPU twice. Name it once, or add --learner.same-device "
+            f"{flag} {device}: that is one GPU twice. Name it once, or add --learner.same-device "
             "if critic and actor are to share it."
         ]
     return []

@@ -21,35 +21,37 @@ from spreeze.text import short
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerArguments:
-    """Updates per second of SAC with two layers of 256, against plain PyTorch and the device's limits."""
+    """Measure the updates per second with two layers of 256, against plain PyTorch and the device's limits."""
 
     env: tyro.conf.Positional[str | None] = None
-    """Environment whose sizes to use. Default: the sizes of HalfCheetah-v5, without making it."""
+    """Environment whose sizes to use. Default: those of HalfCheetah-v5, which is not made."""
     algo: str = "sac"
     """Algorithm."""
     batch_size: str = "256"
-    """One batch size, or several with commas: 256,8192."""
+    """One batch size or several, such as 256,8192."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:0."""
     devices: str | None = None
-    """Two devices, such as cuda:0,cuda:1: critic on the first, actor on the second, against the first alone."""
+    """Two devices, such as cuda:0,cuda:1: critic on the first and actor on the second, against the first alone."""
     precision: str = "auto"
-    """float32, tf32 or bf16. Auto: bf16 where the device has it."""
+    """float32, tf32 or bf16. Auto: bf16 if the device supports it."""
     threads: int | None = None
     """CPU threads. Default: all cores."""
     seconds: float = 12.0
-    """Time to measure, per batch size."""
+    """Time to measure each batch size."""
     json: str | None = None
     """Write the result as JSON to this file; - for standard output."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, write, print."""
+    """Measure, then write and print the result."""
     args = tyro.cli(LearnerArguments, args=arguments, prog="spreeze bench learner")
     sizes = args.batch_size.split(",")
     if not all(size.isdigit() and 0 < int(size) <= 1 << 20 for size in sizes):
         raise UsageError(
-            [f"--batch-size {args.batch_size}: whole numbers from 1 to 1048576, such as 256,8192."]
+            [
+                f"--batch-size {args.batch_size}: must be whole numbers from 1 to 1048576, such as 256,8192."
+            ]
         )
     from spreeze.algos import find_algorithm
     from spreeze.bench import HALF_CHEETAH
@@ -60,7 +62,9 @@ def main(arguments: list[str]) -> int:
     spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
     if not find_algorithm(args.algo).takes(spec):
         raise UsageError(
-            [f"--algo {args.algo} does not take the actions of {spec.id}: name another env."]
+            [
+                f"--algo {args.algo} does not support the actions of {spec.id}. Name another environment or algorithm."
+            ]
         )
     device, second = _devices(args, machine, spec)
     precision = args.precision
@@ -91,26 +95,31 @@ def main(arguments: list[str]) -> int:
 
 
 def _devices(args: LearnerArguments, machine: Machine, spec: EnvSpec) -> tuple[str, str | None]:
-    """The device to measure, and the actor's if there are to be two."""
+    """The device to measure, and the device of the actor if two were asked for."""
     if args.devices is None:
         return args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu", None
     from spreeze.algos import find_algorithm
     from spreeze.settings.auto.devices import gpu_index, has_actor
 
-    problems = check_devices(args.devices, same_allowed=True)  # naming it twice here is saying so
+    # Naming a device twice here is deliberate.
+    problems = check_devices(args.devices, same_allowed=True, flag="--devices")
     names = args.devices.split(",")
     if not problems and len(names) != 2:
-        problems.append(f"--devices {args.devices}: two with a comma, such as cuda:0,cuda:1.")
+        problems.append(
+            f"--devices {args.devices}: must be two with a comma, such as cuda:0,cuda:1."
+        )
     if args.device != "auto":
-        problems.append(f"--device {args.device} and --devices {args.devices}: give one of them.")
+        problems.append(
+            f"--device {args.device} and --devices {args.devices}: give only one of them."
+        )
     if not problems and any(
         (gpu_index(name) or 0) >= len(machine.gpus) for name in names if name != "cpu"
     ):
-        problems.append(f"--devices {args.devices}: there are {len(machine.gpus)} GPUs here.")
+        problems.append(f"--devices {args.devices}: this machine has {len(machine.gpus)} GPUs.")
     if not has_actor(find_algorithm(args.algo).config(hidden=(256, 256)), spec):
-        problems.append(f"--devices: {args.algo} has no actor that could learn on a second device.")
+        problems.append(f"--devices: {args.algo} has no actor to put on a second device.")
     if problems:
-        raise UsageError([problem.replace("--device ", "--devices ") for problem in problems])
+        raise UsageError(problems)
     return names[0], names[1]
 
 
@@ -132,7 +141,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _show_pair(rows: list[dict[str, Any]]) -> None:
-    """Two devices against one, and what the model says of two GPUs."""
+    """Print two devices against one, and the prediction for two GPUs."""
     for row in rows:
         one, two, model = row["one_device"], row["two_devices"], row["model"]
         print(
@@ -144,9 +153,9 @@ def _show_pair(rows: list[dict[str, Any]]) -> None:
             f"{100 * two['actor_busy']:.0f} %; age {two['exchange_age']:.1f} updates, at most "
             f"{two['exchange_age_max']:.0f} of {two['exchange_age_bound']}"
         )
-        for link, said in model["links"].items():
+        for link, predicted in model["links"].items():
             print(
-                f"  model, {link:6}  {short(said['update_hz'])} updates/s on two GPUs of this kind, "
-                f"{said['speedup']:.2f} of one; the limit: {said['limit']}"
+                f"  model, {link:6}  {short(predicted['update_hz'])} updates/s on two GPUs of this kind, "
+                f"{predicted['speedup']:.2f} of one; the limit: {predicted['limit']}"
             )
     print("\nThe model assumes:", *rows[0]["model"]["assumptions"], sep="\n  - ")

@@ -15,7 +15,7 @@ from spreeze.text import short
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineArguments:
-    """Env steps and updates per second of a real run, against each while the other side is stopped."""
+    """Measure the env steps and updates per second of a real run, against each while the other side is stopped."""
 
     env: tyro.conf.Positional[str]
     """Gymnasium id, module:Id, or package.module:EnvClass."""
@@ -24,15 +24,15 @@ class PipelineArguments:
     batch_size: int | None = None
     """Transitions per update. Default: as in a run."""
     processes: int | None = None
-    """Samplers. Default: as in a run."""
+    """Number of samplers. Default: as in a run."""
     seconds: float = 12.0
-    """Time to measure, once the run learns."""
+    """Time to measure, after the run has begun to learn."""
     json: str | None = None
     """Write the result as JSON to this file; - for standard output."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, write, print."""
+    """Measure, then write and print the result."""
     args = tyro.cli(PipelineArguments, args=arguments, prog="spreeze bench pipeline")
     from spreeze.bench.pipeline import measure
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         "sampler.processes": or_auto(args.processes),
     }
     print(
-        f"{args.env}: a run with one side stopped in turns, some {args.seconds:.0f} s once it learns ...",
+        f"{args.env}: a run with one side stopped in turns, about {args.seconds:.0f} s once it learns ...",
         file=sys.stderr,
     )
     began = time.monotonic()

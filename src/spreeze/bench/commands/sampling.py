@@ -18,12 +18,12 @@ from spreeze.text import short
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingArguments:
-    """Env steps per second of samplers alone, with a policy of two layers of 256."""
+    """Measure the env steps per second of samplers alone, with a policy of two layers of 256."""
 
     env: tyro.conf.Positional[str]
     """Gymnasium id, module:Id, or package.module:EnvClass."""
     processes: int | None = None
-    """Samplers. Default: one per core."""
+    """Number of samplers. Default: one per core."""
     envs_per_process: int | None = None
     """Environments per sampler. Default: as in a run."""
     seconds: float = 12.0
@@ -33,7 +33,7 @@ class SamplingArguments:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, write, print."""
+    """Measure, then write and print the result."""
     args = tyro.cli(SamplingArguments, args=arguments, prog="spreeze bench sampling")
     from spreeze.bench.sampling import measure
     from spreeze.envs.targets import picklable_target

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.bench.result import refuse_seconds, write_result
+from spreeze.bench.result import check_seconds, write_result
 from spreeze.errors import UsageError
 
 
@@ -38,7 +38,7 @@ class TimeToScoreArguments:
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
     args = tyro.cli(TimeToScoreArguments, args=arguments, prog="spreeze bench time-to-score")
-    refuse_seconds(args.seconds)
+    check_seconds(args.seconds)
     if args.seeds < 1:
         raise UsageError([f"--seeds {args.seeds}: must be 1 or more."])
     from spreeze.bench.time_to_score import Task, check_frameworks, measure, usual_target

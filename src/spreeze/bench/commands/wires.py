@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from spreeze.bench.result import refuse_seconds, write_result
+from spreeze.bench.result import check_seconds, write_result
 from spreeze.text import short
 
 
@@ -25,7 +25,7 @@ class WiresArguments:
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
     args = tyro.cli(WiresArguments, args=arguments, prog="spreeze bench wires")
-    refuse_seconds(args.seconds)
+    check_seconds(args.seconds)
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.wires import measure
     from spreeze.rows import row_layout
