@@ -1,4 +1,4 @@
-"""The page against strangers: a real server on a port of its own, and everything that must not work."""
+"""The security of the page: a real server, and everything that must not work."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Served:
         """An address for every route, events aside: they do not end."""
         run = StoredRun(self.folder / "a").id
         names = {"{id}": run, "{name}": "app.js"}
-        films = {"{id}": run, "{name}": "first.mp4"}
+        videos = {"{id}": run, "{name}": "first.mp4"}
         out = []
         for route in self.page.routes:
             path = route.path
-            for word, value in (films if "videos" in path else names).items():
+            for word, value in (videos if "videos" in path else names).items():
                 path = path.replace(word, value)
             out.append(path)
         return [path for path in out if not path.endswith("/events")]
@@ -412,7 +412,7 @@ def test_a_page_that_never_reads_is_dropped_and_others_are_served(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "SEND_LIMIT_S", 0.5)
-    monkeypatch.setattr(events, "HELLO_EVERY_S", 0.2)
+    monkeypatch.setattr(events, "KEEPALIVE_EVERY_S", 0.2)
     monkeypatch.setattr(events, "MAX_PAGES", 2)
     columns = {f"train/{i}": float(i) for i in range(80)}
     run = make_run(served.folder, "long", num=2500, extra=columns)
@@ -421,20 +421,18 @@ def test_a_page_that_never_reads_is_dropped_and_others_are_served(
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(("127.0.0.1", served.access.port))
         deaf.sendall(request(served, path))
-        assert eventually(lambda: pages(served) == 1)
+        assert eventually(lambda: served.page.events.num_pages == 1)
         assert len(first_message(served, StoredRun(run).id)) > 1 << 20, "others are told everything"
-        assert eventually(lambda: pages(served) == 0), "the one that does not read is let go"
+        assert eventually(lambda: served.page.events.num_pages == 0), (
+            "the one that does not read is let go"
+        )
     listeners = [socket.create_connection(("127.0.0.1", served.access.port)) for _ in range(2)]
     with contextlib.ExitStack() as stack:
         for sock in listeners:
             stack.enter_context(sock)
             sock.sendall(request(served, path))
-        assert eventually(lambda: pages(served) == 2)
+        assert eventually(lambda: served.page.events.num_pages == 2)
         assert served.ask(path)[0] == 503, "there is a limit to pages"
-
-
-def pages(served: Served) -> int:
-    return sum(found.pages for found in served.page.channels._open.values())
 
 
 def eventually(condition: Any, seconds: float = 10.0) -> bool:
@@ -456,7 +454,7 @@ def test_an_error_inside_is_not_shown(
     def fail() -> Any:
         raise RuntimeError("secret path /home/user")
 
-    monkeypatch.setattr(served.page.library, "runs", fail)
+    monkeypatch.setattr(served.page.index, "runs", fail)
     status, _, body = served.ask("/api/runs")
     assert status == 500
     assert body == b"Internal Server Error"

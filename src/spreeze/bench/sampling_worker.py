@@ -20,8 +20,8 @@ import psutil
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from spreeze.envs.group import make_group
 from spreeze.envs.targets import make_env
-from spreeze.envs.transitions import make_group
 from spreeze.policy import Policy
 from spreeze.roles.context import Context, join, start
 from spreeze.settings.config import resolved

@@ -1,1 +1,1 @@
-"""The live page: reads run directories, touches no process of a run, changes nothing."""
+"""The live page. It reads run directories, and neither writes files nor talks to processes of a run."""

@@ -1,7 +1,8 @@
-"""Who may look: every request is judged here before anything else sees it.
+"""Access control: every request is checked here before anything else sees it.
 
-Web pages in the user's browser, other users of the machine and the network are outside. So: names
-that a rebound DNS entry cannot have, a secret, a list of methods; nothing is told to other origins.
+Other web pages in the browser, other users of the machine and the network have no access. So the Host
+header must be a known name (against DNS rebinding), other origins are refused, a secret token is
+required, and only reading is allowed.
 """
 
 from __future__ import annotations
@@ -35,45 +36,45 @@ TOKEN_BYTES = 16
 
 
 def new_token() -> str:
-    """128 random bits, fit for an address."""
+    """128 random bits that can be part of an address."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a request must know and be."""
+    """The rules for requests."""
 
     port: int
     token: str | None
-    """None: whoever reaches the port may look."""
+    """None: anyone who can reach the port has access."""
     hosts: tuple[str, ...] = LOCAL_NAMES
-    """What the Host header may name; a rebound name of a stranger is none of them."""
+    """Allowed names in the Host header."""
 
     @property
     def cookie(self) -> str:
-        """Cookies know no ports: each page has a name of its own."""
+        """Name of the cookie. It contains the port, because cookies are shared between the ports of a host."""
         return f"spreeze-{self.port}"
 
     def refuse(
         self, method: str, path: str, query: bytes, headers: dict[str, str]
     ) -> tuple[int, str] | None:
-        """Status and reason if this request is not answered."""
+        """Status and reason if the request is refused, else None."""
         host = headers.get("host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name.lower() not in self.hosts:
-            return 403, "This page has another address."
+            return 403, "Unknown host name. Open the address as it was printed."
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            return 403, "Other sites may not ask here."
+            return 403, "Requests from other sites are refused."
         site = headers.get("sec-fetch-site", "none")
         if site not in ("none", "same-origin") and path != "/":
-            return 403, "Other sites may not ask here."
+            return 403, "Requests from other sites are refused."
         if method not in METHODS:
-            return 405, "This page can only be read."
+            return 405, "This page is read-only."
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            return 413, "Nothing is taken here."
+            return 413, "Requests must not have a body."
         if not self._knows_token(path, query, headers):
-            return 403, "The address lacks its token: open it as it was printed, ?token= included."
+            return 403, "The token is missing. Open the address as it was printed, with ?token=."
         return None
 
     def _knows_token(self, path: str, query: bytes, headers: dict[str, str]) -> bool:
@@ -89,18 +90,18 @@ class Access:
         if self.cookie in cookies:
             given.append(cookies[self.cookie].value)
         wanted = self.token.encode()
-        return any([hmac.compare_digest(wanted, text.encode()) for text in given])
+        return any([hmac.compare_digest(wanted, value.encode()) for value in given])
 
 
 class Guard:
-    """An application behind its access rules; sets the headers of every answer."""
+    """Wraps an application: refuses requests, and adds security headers to every response."""
 
     def __init__(self, app: App, access: Access) -> None:
         """Guard `app`."""
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Pass the request on, or refuse it."""
         if scope["type"] != "http":
             return
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
@@ -115,7 +116,7 @@ class Guard:
         if refusal is None:
             await self._app(scope, receive, guarded_send)
         else:
-            await answer(guarded_send, *refusal)
+            await send_text(guarded_send, *refusal)
 
     def _headers(self, path: str, message: MutableMapping[str, Any]) -> list[tuple[bytes, bytes]]:
         given = {name for name, _ in message.get("headers", [])}
@@ -128,8 +129,8 @@ class Guard:
         return out
 
 
-async def answer(send: Send, status: int, words: str) -> None:
-    """A line of plain text; the connection ends with it."""
+async def send_text(send: Send, status: int, text: str) -> None:
+    """Send a line of plain text and close the connection."""
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": words.encode() + b"\n"})
+    await send({"type": "http.response.body", "body": text.encode() + b"\n"})

@@ -1,4 +1,4 @@
-"""The application: a handful of routes, all of them for reading."""
+"""The web application: a few routes, all read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 
 from spreeze.dashboard.access import Access, App, Guard
-from spreeze.dashboard.events import Channels
+from spreeze.dashboard.events import EventHub
 from spreeze.dashboard.runs import VIDEO_BYTES, RunIndex, StoredRun
 from spreeze.dashboard.tail import VIDEOS, curve
 
@@ -24,14 +24,14 @@ TYPES = {
 
 
 class Page:
-    """The live page of a folder of runs; one of them may be the one to show first."""
+    """The page for a folder of runs."""
 
     def __init__(self, folder: Path, first: str | None = None) -> None:
-        """Show the runs of `folder`, first the one of this name."""
-        self.library = RunIndex(folder)
-        self.channels = Channels()
+        """Show the runs in `folder`, starting with the run named `first`."""
+        self.index = RunIndex(folder)
+        self.events = EventHub()
         self._first = first
-        # Read once, served by name from here: an address never becomes a path.
+        # Read once and served by name, so that no request ever becomes a path.
         self._static = {
             path.name: (path.read_bytes(), TYPES[path.suffix])
             for path in STATIC.iterdir()
@@ -50,7 +50,7 @@ class Page:
         ]
 
     def app(self, access: Access) -> App:
-        """The page behind its access rules."""
+        """The application with access control."""
         router = Router(self.routes, redirect_slashes=False)
         return Guard(router, access)
 
@@ -60,17 +60,17 @@ class Page:
 
     async def _file(self, request: Request) -> Response:
         found = self._static.get(request.path_params["name"])
-        return Response(found[0], media_type=found[1]) if found else _nothing()
+        return Response(found[0], media_type=found[1]) if found else _not_found()
 
     async def _runs(self, _: Request) -> Response:
-        table = self.library.table()
+        table = self.index.table()
         first = next((row["id"] for row in table if row["name"] == self._first), None)
-        return _json({"runs": table, "first": first, "folder": self.library.folder.name})
+        return _json({"runs": table, "first": first, "folder": self.index.folder.name})
 
     async def _run(self, request: Request) -> Response:
         run = self._find(request)
         if run is None:
-            return _nothing()
+            return _not_found()
         stored = run.read("config")
         about = {name: stored.get(name) for name in ("config", "reasons", "asked")}
         return _json({"name": run.path.name, **about, "system": run.read("system")})
@@ -78,7 +78,7 @@ class Page:
     async def _curve(self, request: Request) -> Response:
         run = self._find(request)
         if run is None:
-            return _nothing()
+            return _not_found()
         try:
             stamp = (run.metrics / "evaluator-0.jsonl").lstat().st_size
         except OSError:
@@ -91,44 +91,44 @@ class Page:
     async def _frame(self, request: Request) -> Response:
         run = self._find(request)
         picture = run.content("live", "frame.jpg") if run else None
-        return Response(picture, media_type="image/jpeg") if picture else _nothing()
+        return Response(picture, media_type="image/jpeg") if picture else _not_found()
 
     async def _video(self, request: Request) -> Response:
         run, name = self._find(request), request.path_params["name"]
         if run is None or name not in run.listing("videos", VIDEOS):
-            return _nothing()
-        film = run.content("videos", name, limit=VIDEO_BYTES)
-        return _part(film, request.headers.get("range", "")) if film else _nothing()
+            return _not_found()
+        video = run.content("videos", name, limit=VIDEO_BYTES)
+        return _video_range(video, request.headers.get("range", "")) if video else _not_found()
 
     async def _events(self, request: Request) -> Response:
         run = self._find(request)
         if run is None:
-            return _nothing()
-        if self.channels.full:
-            return PlainTextResponse("Too many pages are open.\n", 503)
-        return self.channels.stream(run)
+            return _not_found()
+        if self.events.full:
+            return PlainTextResponse("Too many pages are open. Close one and reload.\n", 503)
+        return self.events.stream(run)
 
     def _find(self, request: Request) -> StoredRun | None:
-        return self.library.runs().get(request.path_params["id"])
+        return self.index.runs().get(request.path_params["id"])
 
 
 def _json(value: Any) -> Response:
     return JSONResponse(value)
 
 
-def _nothing() -> Response:
-    return PlainTextResponse("There is nothing here.\n", 404)
+def _not_found() -> Response:
+    return PlainTextResponse("Not found.\n", 404)
 
 
-def _part(film: bytes, wanted: str) -> Response:
-    """A video, or the piece of it that a player asks for."""
+def _video_range(video: bytes, wanted: str) -> Response:
+    """A video, or the byte range that a player asks for."""
     headers = {"accept-ranges": "bytes"}
     first, _, last = wanted.removeprefix("bytes=").partition("-")
     if not (wanted.startswith("bytes=") and first.isdecimal() and len(first) < 12):
-        return Response(film, media_type="video/mp4", headers=headers)
+        return Response(video, media_type="video/mp4", headers=headers)
     start = int(first)
-    if start >= len(film):
-        return Response(status_code=416, headers={"content-range": f"bytes */{len(film)}"})
-    end = min(int(last[:12]) if last.isdecimal() else len(film), len(film) - 1)
-    headers["content-range"] = f"bytes {start}-{end}/{len(film)}"
-    return Response(film[start : end + 1], 206, headers, "video/mp4")
+    if start >= len(video):
+        return Response(status_code=416, headers={"content-range": f"bytes */{len(video)}"})
+    end = min(int(last[:12]) if last.isdecimal() else len(video), len(video) - 1)
+    headers["content-range"] = f"bytes {start}-{end}/{len(video)}"
+    return Response(video[start : end + 1], 206, headers, "video/mp4")

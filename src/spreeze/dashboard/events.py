@@ -1,4 +1,4 @@
-"""Channels: one look at a run per second, sent to however many pages are open on it."""
+"""Server-sent events: each run is read once a second, however many pages show it."""
 
 from __future__ import annotations
 
@@ -15,154 +15,160 @@ from spreeze.dashboard.access import Receive, Scope, Send
 from spreeze.dashboard.runs import StoredRun
 from spreeze.dashboard.tail import RunTail
 
-LOOK_EVERY_S, FRAME_EVERY_S, HELLO_EVERY_S = 1.0, 0.2, 15.0
+READ_EVERY_S, FRAME_EVERY_S, KEEPALIVE_EVERY_S = 1.0, 0.2, 15.0
 SEND_LIMIT_S = 10.0
-"""A page that takes longer than this to take a message is not being looked at."""
+"""A page that takes longer than this to accept a message is dropped."""
 MAX_PAGES = 64
 
 
-class Channel:
-    """One run, as it is told to its pages."""
+class RunFeed:
+    """The messages about one run for all pages that show it."""
 
     def __init__(self, run: StoredRun) -> None:
-        """Nothing was told yet."""
-        self.following = RunTail(run)
+        """Prepare to read `run`. Nothing is read before the first page subscribes."""
+        self.tail = RunTail(run)
         self.pages = 0
         self.number = 0
-        """Of the newest message; a page that missed one gets everything anew."""
+        """Number of the newest message. A page that missed one is sent a snapshot."""
         self.message = b""
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._frame = 0
 
-    def whole(self) -> bytes:
+    def snapshot(self) -> bytes:
         """Everything so far, as one message."""
-        return _message(self.following.whole() | {"frame": self._frame})
+        return _message(self.tail.snapshot() | {"frame": self._frame})
 
-    async def next(self, number: int) -> None:
-        """Wait until there is a message after `number`."""
-        async with self._news:
-            await self._news.wait_for(lambda: self.number > number)
+    async def wait_after(self, number: int) -> None:
+        """Wait until there is a message newer than `number`."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.number > number)
 
-    async def enter(self) -> None:
-        """One page more; the first one has the run looked at."""
+    async def subscribe(self) -> None:
+        """Add a page. The first one starts the reading."""
         self.pages += 1
         if self._task is None:
-            while self.following.look()[1]:
+            while self.tail.poll()[1]:
                 await asyncio.sleep(0)
-            self._frame = self.following.frame_stamp()
+            self._frame = self.tail.frame_stamp()
             if self._task is None:
                 self._task = asyncio.create_task(self._watch())
 
-    def leave(self) -> None:
-        """One page less; without pages nobody looks."""
+    def unsubscribe(self) -> None:
+        """Remove a page. Without pages the run is not read."""
         self.pages -= 1
         if self.pages == 0 and self._task is not None:
             self._task.cancel()
             self._task = None
 
-    async def tell(self) -> None:
-        """Look, and send what is new."""
-        news, more = self.following.look()
+    async def publish_changes(self) -> None:
+        """Read the run and send what has changed."""
+        changes, more = self.tail.poll()
         while more:
             await asyncio.sleep(0)
-            rest, more = self.following.look()
-            news = self.following.whole() if rest else news
-        await self._send(news)
+            rest, more = self.tail.poll()
+            changes = self.tail.snapshot() if rest else changes
+        await self._send(changes)
 
     async def _watch(self) -> None:
-        looked_s = time.monotonic()
+        read_s = time.monotonic()
         while True:
             await asyncio.sleep(FRAME_EVERY_S)
-            if (stamp := self.following.frame_stamp()) != self._frame:
+            if (stamp := self.tail.frame_stamp()) != self._frame:
                 self._frame = stamp
                 await self._send({"frame": stamp})
-            if time.monotonic() - looked_s >= LOOK_EVERY_S:
-                looked_s = time.monotonic()
-                await self.tell()
+            if time.monotonic() - read_s >= READ_EVERY_S:
+                read_s = time.monotonic()
+                await self.publish_changes()
 
-    async def _send(self, news: dict[str, Any]) -> None:
-        if news:
-            async with self._news:
+    async def _send(self, changes: dict[str, Any]) -> None:
+        if changes:
+            async with self._changed:
                 self.number += 1
-                self.message = _message(news)
-                self._news.notify_all()
+                self.message = _message(changes)
+                self._changed.notify_all()
 
 
-class Channels:
-    """The channels of all runs that somebody looks at."""
+class EventHub:
+    """The feeds of all runs that are shown on a page."""
 
     def __init__(self) -> None:
-        """Nobody looks yet."""
-        self._open: dict[str, Channel] = {}
+        """No page is open yet."""
+        self._feeds: dict[str, RunFeed] = {}
         self.ending = asyncio.Event()
 
     @property
-    def full(self) -> bool:
-        """Whether no page more may open."""
-        return sum(channel.pages for channel in self._open.values()) >= MAX_PAGES
+    def num_pages(self) -> int:
+        """Open pages of all runs."""
+        return sum(feed.pages for feed in self._feeds.values())
 
-    def stream(self, run: StoredRun) -> Stream:
-        """What a page listens to."""
-        channel = self._open.get(run.id)
-        if channel is None or channel.pages == 0:
-            channel = self._open[run.id] = Channel(run)
-        return Stream(channel, self.ending)
+    @property
+    def full(self) -> bool:
+        """Whether another page would be too many."""
+        return self.num_pages >= MAX_PAGES
+
+    def stream(self, run: StoredRun) -> EventStream:
+        """The response for a page that shows `run`."""
+        feed = self._feeds.get(run.id)
+        if feed is None or feed.pages == 0:
+            feed = self._feeds[run.id] = RunFeed(run)
+        return EventStream(feed, self.ending)
 
     async def end(self) -> None:
-        """Tell every page how it ended, then let it go."""
-        for channel in self._open.values():
-            if channel.pages:
+        """Send every page the last changes, then close its stream."""
+        for feed in self._feeds.values():
+            if feed.pages:
                 with contextlib.suppress(Exception):
-                    await channel.tell()
+                    await feed.publish_changes()
         await asyncio.sleep(0.05)
         self.ending.set()
 
 
-class Stream(Response):
-    """Server-sent events: the whole, then what is new, until one side has enough."""
+class EventStream(Response):
+    """Server-sent events for one page: a snapshot, then changes."""
 
-    def __init__(self, channel: Channel, ending: asyncio.Event) -> None:
-        """Listen to `channel`."""
+    def __init__(self, feed: RunFeed, ending: asyncio.Event) -> None:
+        """Send the messages of `feed` until `ending` is set."""
         super().__init__(media_type="text/event-stream")
-        self._channel, self._ending = channel, ending
+        self._feed, self._ending = feed, ending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the page is gone, too slow, or there is nothing more to say."""
+        """Send until the page is gone or too slow, or the server ends."""
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         gone = asyncio.create_task(_disconnected(receive))
         over = asyncio.create_task(self._ending.wait())
-        await self._channel.enter()
+        await self._feed.subscribe()
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._talk(send, {gone, over})
+            await self._send_messages(send, {gone, over})
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             scope["state"]["abort"]()
             await asyncio.sleep(0)
         finally:
-            self._channel.leave()
+            self._feed.unsubscribe()
             gone.cancel()
             over.cancel()
 
-    async def _talk(self, send: Send, ends: set[asyncio.Task[Any]]) -> None:
-        channel = self._channel
-        number, message = channel.number, channel.whole()
+    async def _send_messages(self, send: Send, ends: set[asyncio.Task[Any]]) -> None:
+        """Send messages until one of the tasks in `ends` is done."""
+        feed = self._feed
+        number, message = feed.number, feed.snapshot()
         while True:
             async with asyncio.timeout(SEND_LIMIT_S):
                 await send(_body(message))
-            news = asyncio.create_task(channel.next(number))
+            newer = asyncio.create_task(feed.wait_after(number))
             done, _ = await asyncio.wait(
-                {news, *ends}, timeout=HELLO_EVERY_S, return_when=asyncio.FIRST_COMPLETED
+                {newer, *ends}, timeout=KEEPALIVE_EVERY_S, return_when=asyncio.FIRST_COMPLETED
             )
-            news.cancel()
-            if news in done:
-                message = channel.message if channel.number == number + 1 else channel.whole()
-                number = channel.number
+            newer.cancel()
+            if newer in done:
+                message = feed.message if feed.number == number + 1 else feed.snapshot()
+                number = feed.number
             elif done:
                 return
             else:
-                message = b": still here\n\n"
+                message = b": keepalive\n\n"
 
 
 async def _disconnected(receive: Receive) -> None:

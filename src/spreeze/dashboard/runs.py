@@ -1,7 +1,7 @@
-"""The library: the runs of a folder by id, read with care.
+"""The runs of a folder, read with care.
 
-Runs may come from anywhere, so nothing in them is trusted: links are not followed, sizes are
-capped, and what is no plain number or text does not get through.
+Runs may come from anywhere, so their files are not trusted: links are not followed, sizes are
+limited, and only plain numbers and texts get through.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ MAX_RUNS = 1000
 
 @dataclass(frozen=True)
 class StoredRun(RunDir):
-    """A run directory whose contents are not trusted."""
+    """A run directory whose files are not trusted."""
 
     @property
     def id(self) -> str:
-        """How the page calls it: says nothing about where it lies."""
+        """Identifies the run on the page without telling its path."""
         return hashlib.sha256(self.path.name.encode(errors="surrogateescape")).hexdigest()[:16]
 
     def open(self, *names: str) -> BinaryIO | None:
-        """A file of the run, by names that come from us or from a listing; None if there is no plain one."""
+        """Open a file of the run. None if it does not exist or is not a plain file.
+
+        The names come from this program or from `listing`, never from a request.
+        """
         folder = -1
         try:
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -56,7 +59,7 @@ class StoredRun(RunDir):
         return open(fd, "rb")
 
     def content(self, *names: str, limit: int = FILE_BYTES) -> bytes | None:
-        """The bytes of a file; None if it is not there or too large."""
+        """The bytes of a file. None if it does not exist or is too large."""
         file = self.open(*names)
         if file is None:
             return None
@@ -65,11 +68,11 @@ class StoredRun(RunDir):
         return data if len(data) <= limit else None
 
     def read(self, name: str) -> dict[str, Any]:
-        """`config`, `system`, `status` or `summary`, cleaned; empty where it is not there."""
+        """Read `config`, `system`, `status` or `summary`, cleaned. Empty if it does not exist."""
         return self.json(f"{name}.json")
 
     def json(self, *names: str) -> dict[str, Any]:
-        """A JSON file of the run, cleaned."""
+        """Read a JSON file of the run, cleaned. Empty if it is not a JSON object."""
         data = self.content(*names)
         with contextlib.suppress(ValueError, RecursionError):
             value = clean(json.loads(data or b"{}"))
@@ -78,7 +81,7 @@ class StoredRun(RunDir):
         return {}
 
     def listing(self, folder: str, pattern: str) -> list[str]:
-        """Names of the plain files in a folder of the run that match, sorted."""
+        """Sorted names of the plain files in a folder of the run that match `pattern`."""
         try:
             with os.scandir(self.path / folder) as entries:
                 names = [e.name for e in entries if e.is_file(follow_symlinks=False)]
@@ -88,7 +91,7 @@ class StoredRun(RunDir):
 
 
 def clean(value: Any, depth: int = DEPTH) -> Any:
-    """Plain JSON of bounded size: NaN becomes null, long texts are cut, control characters go."""
+    """Plain JSON of bounded size: NaN becomes None, long texts are cut, control characters become spaces."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -111,14 +114,14 @@ class RunIndex:
     """The runs of one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Look into `folder`; runs that come later are found."""
+        """Read runs in `folder`, also those that appear later."""
         self.folder = folder.resolve()
         self._runs: dict[str, StoredRun] = {}
         self._scanned_s = -math.inf
         self._facts: dict[str, tuple[object, dict[str, Any]]] = {}
 
     def runs(self) -> dict[str, StoredRun]:
-        """Runs by id, the oldest first; a link out of the folder is none."""
+        """Runs by id, oldest first. Links are not followed, so a run outside the folder is never found."""
         now = time.monotonic()
         if now - self._scanned_s > RESCAN_S:
             self._scanned_s = now
@@ -134,7 +137,7 @@ class RunIndex:
         return self._runs
 
     def table(self) -> list[dict[str, Any]]:
-        """A row per run, the newest first."""
+        """One row per run, newest first."""
         return [self._row(run) for run in reversed(self.runs().values())]
 
     def _row(self, run: StoredRun) -> dict[str, Any]:

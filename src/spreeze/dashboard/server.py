@@ -1,4 +1,4 @@
-"""The server: the page on a local port, with limits on who may hold a connection and for how long."""
+"""The web server, with limits on the number and duration of connections."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from spreeze.machine.affinity import run_in_background
 
 MAX_CONNECTIONS = 160
 REQUEST_LIMIT_S = 10.0
-"""A request must be there this long after its connection, whole."""
+"""A request must be complete this long after the connection or the previous request."""
 HEADER_BYTES, SEND_BYTES = 16 << 10, 64 << 10
 
 
 class LimitedHTTPProtocol(H11Protocol):
-    """HTTP/1.1 that does not wait for ever and does not buffer without end."""
+    """HTTP/1.1 with limits on waiting and buffering."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, if there are not too many."""
+        """Accept a connection, or drop it if there are too many."""
         super().connection_made(transport)
         self.app_state = {"abort": transport.abort}
         transport.set_write_buffer_limits(SEND_BYTES)
@@ -39,7 +39,7 @@ class LimitedHTTPProtocol(H11Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request: what has begun must be whole in time, however many parts it has."""
+        """Receive a part of a request. The deadline is for the whole request, however many parts it has."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._expect_request()
@@ -47,7 +47,7 @@ class LimitedHTTPProtocol(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Cancel the deadline."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -62,35 +62,35 @@ class LimitedHTTPProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that tells its pages how it ended, and leaves the signals of its process alone if asked to."""
+    """A server that sends its pages the last changes before it ends."""
 
     def __init__(self, config: uvicorn.Config, page: Page, handles_signals: bool) -> None:
-        """Serve `page`, the application of `config`."""
+        """Serve `page`, the application of `config`. Without `handles_signals`, Ctrl-C is left to others."""
         super().__init__(config)
         self._page, self._handles_signals = page, handles_signals
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ctrl-C ends the command; in a run the supervisor alone decides."""
+        """Ctrl-C ends the command. Beside a run, only the supervisor ends the server."""
         with super().capture_signals() if self._handles_signals else contextlib.nullcontext():
             yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let the pages go before their connections."""
-        await self._page.channels.end()
+        """Close the event streams, then the connections."""
+        await self._page.events.end()
         await super().shutdown(sockets)
 
 
 def make_server(page: Page, access: Access, handles_signals: bool = True) -> Server:
-    """The page as a server, to be run on a listening socket."""
+    """A server for the page, to be run on a listening socket."""
     config = uvicorn.Config(
         page.app(access),
         http=LimitedHTTPProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",
-        log_level="error",  # what strangers send is not worth a line each
-        access_log=False,  # addresses have the token in them
+        log_level="error",  # malformed requests are not worth a line each
+        access_log=False,  # addresses contain the token
         server_header=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=HEADER_BYTES,
@@ -106,7 +106,7 @@ def serve(page: Page, access: Access, listening: socket.socket) -> None:
 
 
 def observer_main(payload: bytes, _report_fd: int, ending_fd: int, socket_fd: int) -> int:
-    """The page of a run, as a process beside it; ends when the supervisor closes its end of the pipe."""
+    """Serve the page of a run from a separate process, until the supervisor closes its end of the pipe."""
     run_path, access, learner_cores = cloudpickle.loads(payload)
     setproctitle.setproctitle(f"spreeze dashboard {run_path.name}")
     run_in_background(learner_cores)

@@ -1,4 +1,4 @@
-"""Following one run: what its files say, as tables of bounded size, and what is new since the last look."""
+"""Reading one run as it grows: its metrics as tables of bounded size, and what has changed."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ MAX_ROWS = 1500
 MAX_COLUMNS, MAX_FILES, MAX_NOTES = 120, 16, 300
 LINE_BYTES, READ_BYTES = 64 << 10, 1 << 20
 FILES = r"(?!sampler-)[\w.-]{1,60}\.jsonl"
-"""What samplers write is in the supervisor's file too, added up."""
+"""Files of samplers are left out: the supervisor's file has their sums."""
+VIDEOS = r"[\w-]{1,60}\.mp4"
 AXES = ("time_s", "env_steps", "updates")
 
 
 class Table:
-    """The numbers of one metrics file. When they are too many, every other row goes."""
+    """The numbers of one metrics file. When there are too many rows, every other one is dropped."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Start empty."""
         self.columns = list(AXES)
         self.rows: list[list[float | None]] = []
         self._stride, self._seen = 1, 0
         self.fresh: list[list[float | None]] = []
-        """Rows since the last look."""
+        """Rows since the last poll."""
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take a record's numbers."""
+        """Add the numbers of a record."""
         self._seen += 1
         if (self._seen - 1) % self._stride:
             return
@@ -48,56 +49,56 @@ class Table:
 
 
 class RunTail:
-    """All that a page shows of a run."""
+    """Everything that a page shows of a run."""
 
     def __init__(self, run: StoredRun, files: str = FILES) -> None:
-        """Nothing is read yet; `files` are the metrics to follow."""
+        """Prepare to read `run`. Only metrics files that match `files` are read."""
         self.run, self._files = run, files
         self.tables: dict[str, Table] = {}
         self.notes: deque[dict[str, Any]] = deque(maxlen=MAX_NOTES)
         self._new_notes: list[dict[str, Any]] = []
         self._offsets: dict[str, int] = {}
-        self._said: dict[str, Any] = {}
+        self._sent: dict[str, Any] = {}
 
-    def look(self) -> tuple[dict[str, Any], bool]:
-        """What is new since the last look, and whether there is more to read at once."""
+    def poll(self) -> tuple[dict[str, Any], bool]:
+        """Read on. Returns what has changed since the last poll, and whether there is more to read now."""
         more = False
         for name in self.run.listing("metrics", self._files)[:MAX_FILES]:
             more |= self._read(name)
-        news: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         tables = {
             role: {"columns": table.columns, "rows": table.fresh}
             for role, table in self.tables.items()
             if table.fresh
         }
         if tables:
-            news["tables"] = tables
+            changes["tables"] = tables
         if self._new_notes:
-            news["notes"] = self._new_notes
+            changes["notes"] = self._new_notes
         self._new_notes = []
         for table in self.tables.values():
             table.fresh = []
         for name, value in self._state().items():
-            if self._said.get(name) != value:
-                self._said[name] = news[name] = value
-        return news, more
+            if self._sent.get(name) != value:
+                self._sent[name] = changes[name] = value
+        return changes, more
 
-    def whole(self) -> dict[str, Any]:
-        """Everything up to the last look."""
+    def snapshot(self) -> dict[str, Any]:
+        """Everything up to the last poll."""
         tables = {
             role: {"columns": table.columns, "rows": table.rows}
             for role, table in self.tables.items()
         }
-        return {"whole": True, "tables": tables, "notes": list(self.notes), **self._said}
+        return {"snapshot": True, "tables": tables, "notes": list(self.notes), **self._sent}
 
     def frame_stamp(self) -> int:
-        """Changes with every new picture; 0 without one."""
+        """A number that changes with every new picture; 0 without one."""
         with contextlib.suppress(OSError):
             return (self.run.live / "frame.jpg").lstat().st_mtime_ns
         return 0
 
     def _state(self) -> dict[str, Any]:
-        """The small files."""
+        """What the small files say."""
         return {
             "status": self.run.read("status"),
             "summary": self.run.read("summary"),
@@ -106,7 +107,7 @@ class RunTail:
         }
 
     def _read(self, name: str) -> bool:
-        """Take the new lines of one file; returns whether there are more."""
+        """Read the new lines of one file. Returns whether there are more."""
         file = self.run.open("metrics", name)
         if file is None:
             return False
@@ -114,39 +115,37 @@ class RunTail:
         with file:
             file.seek(offset)
             data = file.read(READ_BYTES)
-        whole, _, _ = data.rpartition(b"\n")
-        if not whole and len(data) == READ_BYTES:
-            self._offsets[name] = offset + len(data)  # a line without an end: skipped
+        lines, _, _ = data.rpartition(b"\n")
+        if not lines and len(data) == READ_BYTES:
+            self._offsets[name] = offset + len(data)  # a line that never ends is skipped
             return True
-        self._offsets[name] = offset + (len(whole) + 1 if whole else 0)
-        for line in whole.splitlines():
+        self._offsets[name] = offset + (len(lines) + 1 if lines else 0)
+        for line in lines.splitlines():
             if len(line) <= LINE_BYTES:
                 with contextlib.suppress(ValueError, RecursionError):
-                    self._take(name.removesuffix(".jsonl"), json.loads(line))
+                    self._add(name.removesuffix(".jsonl"), json.loads(line))
         return len(data) == READ_BYTES
 
-    def _take(self, role: str, record: Any) -> None:
+    def _add(self, role: str, record: Any) -> None:
+        """Sort one record into the notes and the table of its role."""
         if not isinstance(record, dict):
             return
         record = {clean(k): clean(v, 0) for k, v in islice(record.items(), MAX_COLUMNS)}
-        words = {k: v for k, v in record.items() if k == "event" or k.startswith("tuner/")}
-        if words:
-            note = {axis: record.get(axis) for axis in AXES} | words
+        note_values = {k: v for k, v in record.items() if k == "event" or k.startswith("tuner/")}
+        if note_values:
+            note = {axis: record.get(axis) for axis in AXES} | note_values
             self.notes.append(note)
             self._new_notes.append(note)
         if any(_is_number(v) for k, v in record.items() if k not in AXES):
             self.tables.setdefault(role, Table()).add(record)
 
 
-VIDEOS = r"[\w-]{1,60}\.mp4"
-
-
 async def curve(run: StoredRun) -> list[list[float | None]]:
-    """The evaluations of a run: time, env steps, updates, mean return."""
-    following = RunTail(run, r"evaluator-0\.jsonl")
-    while following.look()[1]:
+    """The evaluations of a run as rows [time_s, env_steps, updates, mean return]."""
+    tail = RunTail(run, r"evaluator-0\.jsonl")
+    while tail.poll()[1]:
         await asyncio.sleep(0)
-    table = following.tables.get("evaluator-0")
+    table = tail.tables.get("evaluator-0")
     if table is None or "eval/mean_reward" not in table.columns:
         return []
     wanted = [table.columns.index(name) for name in (*AXES, "eval/mean_reward")]
