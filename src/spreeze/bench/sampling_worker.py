@@ -129,7 +129,7 @@ class SamplerBench:
         timing.seconds += time.perf_counter() - began
         timing.steps += int(counters["env_steps"]) - steps
         self.pss_mb = self.pss_mb or _pss_mb()
-        role.close()  # type: ignore[attr-defined]
+        role.close()
 
     def take_turn(self, side: Side, seconds: float, timing: Timing) -> None:
         """One turn of a side. A bare simulator starts over until the time is up."""
