@@ -1,4 +1,4 @@
-"""Processes that are interrupted, killed or raise: what must hold in each of these ends."""
+"""Processes that are interrupted, are killed or raise: what holds after each of these ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spreeze.run.processes.servers import Server
 from user_runs import gone_within, learning, read, still_there, training, wait_for
 
 ALONE = ("--no-dashboard", "--learner.no-compile")
-"""Nothing beside the roles: what is not looked at takes only time."""
+"""Only the roles: tests that do not need the rest are faster without it."""
 
 
 def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
 
 
 def test_a_fork_server_whose_run_is_gone_before_it_is_ready_says_nothing() -> None:
-    """As after a wrong flag: the run has refused it while the server was still importing."""
+    """As after a wrong flag: the command ends while the server is still importing."""
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "spreeze.run.processes.forkserver"]
     server = subprocess.Popen(
@@ -73,7 +73,7 @@ def test_ctrl_c_reaches_the_whole_foreground_group_as_in_a_terminal(tmp_path: Pa
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
-        os.kill(pids["learner-0"], signal.SIGSTOP)  # so that the clean stop cannot end by itself
+        os.kill(pids["learner-0"], signal.SIGSTOP)  # so that the clean stop cannot finish
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
         assert process.poll() is None
@@ -87,7 +87,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
 def test_a_signal_to_all_processes_is_a_request_to_stop(tmp_path: Path, number: int) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
-        for pid in pids.values():  # as a service manager does it
+        for pid in pids.values():  # as a service manager does
             os.kill(pid, number)
         process.communicate(timeout=15)
         assert process.returncode == 0
@@ -115,7 +115,7 @@ def start_a_program(_: bytes, report_fd: int) -> int:
 
 
 def test_a_fork_server_that_is_left_alone_takes_everything_with_it() -> None:
-    """A killed supervisor's end of the line closes a moment before the kernel says that it is dead."""
+    """When a supervisor is killed, its socket closes a moment before the kernel signals its death."""
     server = Server(())
     reading, writing = os.pipe()
     request = {"function": f"{__name__}:start_a_program", "payload": b"", "sys_path": sys.path}
@@ -135,7 +135,7 @@ def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "3") as process:
         pids = learning(tmp_path)
         family = {str(c.pid): c.pid for c in psutil.Process(process.pid).children(recursive=True)}
-        assert len(family) >= 6, "fork server, roles and the evaluator's helpers"
+        assert len(family) >= 6, "fork servers, roles and the evaluator's workers"
         process.kill()
         process.communicate()
         gone_within(pids | family, 2.0)
@@ -167,7 +167,7 @@ def test_children_die_with_a_killed_fork_server_and_the_run_fails_with_a_cause(
 
 
 @pytest.mark.parametrize("role", ["sampler-0", "evaluator-0"])
-def test_a_killed_role_is_started_again_and_training_goes_on(tmp_path: Path, role: str) -> None:
+def test_a_killed_role_is_started_again_and_training_continues(tmp_path: Path, role: str) -> None:
     with training(tmp_path, "Pendulum-v1", *ALONE) as process:
         pids = learning(tmp_path)
         for _ in range(2):
@@ -185,7 +185,7 @@ def test_a_killed_role_is_started_again_and_training_goes_on(tmp_path: Path, rol
     assert not still_there(pids)
 
 
-def test_an_evaluator_whose_helper_is_killed_is_started_again(tmp_path: Path) -> None:
+def test_an_evaluator_whose_worker_is_killed_is_started_again(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "2", *ALONE) as process:
         pids = learning(tmp_path)
         old = pids["evaluator-0"]
@@ -205,7 +205,7 @@ def test_an_evaluator_whose_helper_is_killed_is_started_again(tmp_path: Path) ->
     assert not still_there(pids | helpers)
 
 
-def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_learner_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
     knobs = ("--checkpoint.every-s", "1", "--learner.batch-size", "128")
     with training(tmp_path, "Pendulum-v1", *knobs, *ALONE) as process:
         pids = learning(tmp_path)
@@ -223,7 +223,7 @@ def test_a_killed_learner_goes_on_from_its_last_checkpoint(tmp_path: Path) -> No
     assert int(last.resolve().name) > saved
     frames_hz = summary["update_hz"] * summary["batch_size"]
     assert summary["update_frame_hz"] == pytest.approx(frames_hz, rel=0.01), (
-        "what was lost with the learner counts on neither side"
+        "updates lost with the learner count in neither rate"
     )
 
 

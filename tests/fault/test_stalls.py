@@ -1,4 +1,4 @@
-"""An environment that stalls holds up its own sampler and nothing else."""
+"""An environment that stalls delays its own sampler and nothing else."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ KNOBS: dict[str, Any] = {
     "sampler.processes": 3,
     "sampler.envs_per_process": 2,
     "learner.ratio_bounds": (0.0, 1000.0),
-    "learner.warmup_rows": 64,  # sampled before the learner is up: it never waits for them
+    "learner.warmup_rows": 64,  # sampled before the learner is up, so it never waits for them
     "evaluator.episodes": 2,
 }
 RUN_S = 7.0
 
 
 def went_on(run: Path, role: str, count: str) -> bool:
-    """Whether it still counted up long after the stall began, to the end of the run."""
+    """Whether it still made progress long after the stall began, to the end of the run."""
     lines = records(run, role)
     middle, last = lines[len(lines) // 2], lines[-1]
     return last["time_s"] > RUN_S - 3 and last[count] > middle[count]
 
 
 @pytest.mark.timeout(60)
-def test_a_stalling_environment_slows_nobody_and_the_run_ends_in_time(runs: str) -> None:
+def test_a_stalled_environment_slows_no_other_role_and_the_run_ends_in_time(runs: str) -> None:
     began = time.monotonic()
     run = spreeze.train(partial(fakes.StallEnv, 50), runs=runs, time=f"{RUN_S:.0f}s", **KNOBS)
-    assert time.monotonic() - began < RUN_S + 8, "nobody waits for a step that takes a minute"
+    assert time.monotonic() - began < RUN_S + 8, (
+        "the run does not wait for a step that takes a minute"
+    )
     assert run.summary["state"] == "finished"
     assert run.summary["restarts"] == 0
-    # Sampler 0 has stood still for most of the run; the others did not even wait.
+    # Sampler 0 stood still for most of the run; the others never waited.
     assert all(line["time_s"] < RUN_S - 3 for line in records(run.path, "sampler-0"))
     for i in (1, 2):
         assert went_on(run.path, f"sampler-{i}", "rollout/episodes")

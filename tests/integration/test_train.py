@@ -1,4 +1,4 @@
-"""One command trains: processes, run directory, tools, serial mode, the Python call."""
+"""Whole runs: processes, run directory, tools, serial mode, the Python call."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_a_known_answer_is_learned(runs: str) -> None:
 
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pendulum-v1 solved by the command line, from another folder; the tests below look at it."""
+    """A run of the command line that solves Pendulum-v1, in its own folder; the tests below read it."""
     folder = tmp_path_factory.mktemp("user")
     done = spreeze_command(
         "train", "Pendulum-v1", "--time", "60s", "--target", "-200", "--name", "p", cwd=folder
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) in (3, 5), "and a tip, if it was too short to be compiled"
+    assert len(lines) in (3, 5), "two more for a tip, if it was too short to be compiled"
     assert "reached its target of -200" in lines[0]
     assert lines[1] == "Run:  runs/p"
     assert lines[2].startswith("Next: ")
@@ -189,7 +189,7 @@ def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:
     assert isinstance(spreeze.load(pendulum).predict([1.0, 0.0, 0.0])[0], np.ndarray)
 
 
-def test_resuming_goes_on_from_the_last_checkpoint(pendulum: Path) -> None:
+def test_resuming_continues_from_the_last_checkpoint(pendulum: Path) -> None:
     before = RunDir(pendulum).read("summary")
     done = spreeze_command(
         "train",
@@ -246,7 +246,7 @@ def parameters(run: Path) -> dict[str, Any]:
     return load_file(run / "checkpoints" / "last" / "train.safetensors")
 
 
-def test_what_is_kept_is_an_average_and_learning_does_not_notice(
+def test_the_best_policy_is_an_average_and_learning_is_not_affected(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SACConfig, "young_updates", lambda _: 1)
@@ -314,7 +314,7 @@ def test_a_run_shorter_than_the_learners_first_second_has_its_numbers(runs: str)
     assert [line["updates"] for line in lines] == [run.summary["updates"]]
 
 
-def test_a_slow_environment_does_not_keep_the_learner_from_its_work(runs: str) -> None:
+def test_a_slow_environment_does_not_stop_the_learner(runs: str) -> None:
     run = spreeze.train(
         fakes.slow_env, runs=runs, time="6s", **SMALL, **{"learner.warmup_rows": 100}
     )
@@ -330,14 +330,14 @@ def test_what_an_environment_prints_goes_to_its_log(
     assert "noise" not in out + err
 
 
-def test_steps_that_are_not_finite_are_dropped_and_said(runs: str) -> None:
+def test_steps_that_are_not_finite_are_dropped_and_reported(runs: str) -> None:
     run = spreeze.train(fakes.nan_env, runs=runs, steps="4000", **SMALL)
     assert run.summary["steps_rejected"] >= 1
     assert all(np.isfinite(array).all() for array in parameters(run.path).values())
 
 
-def test_no_policy_is_the_best_by_an_episode_that_broke(runs: str) -> None:
-    """Less punishment by breaking the simulator is not a result."""
+def test_an_evaluation_with_a_broken_episode_is_never_the_best(runs: str) -> None:
+    """A policy that breaks the simulator must not win by shorter, cheaper episodes."""
     run = spreeze.train(
         fakes.breaking_env, runs=runs, steps="6000", target=-8.0, serial=True, **SMALL
     )
@@ -404,7 +404,7 @@ def test_two_runs_in_a_row_in_one_process(runs: str) -> None:
         spreeze.train("Pendulum-v1", runs=runs, name="two", steps="2000", **SMALL)
 
 
-def test_where_no_episode_is_finite_there_is_no_return_and_the_screen_says_why(runs: str) -> None:
+def test_without_a_finite_episode_there_is_no_return_and_a_warning_says_why(runs: str) -> None:
     run = spreeze.train(fakes.nan_reward_env, runs=runs, time="5s", **SMALL)
     assert run.summary["best_return"] is None
     assert run.summary["updates"] > 0
@@ -468,13 +468,13 @@ def test_rates_count_from_the_first_update_in_every_mode(runs: str) -> None:
     assert 0 < run.summary["sample_hz"] <= 2000 + 16
 
 
-def test_runs_that_start_in_the_same_second_have_names_of_their_own(runs: str) -> None:
+def test_runs_that_start_in_the_same_second_have_different_names(runs: str) -> None:
     config = config_with(default_config(env="Pendulum-v1"), {"runs": runs})
     paths = {_claim(config) for _ in range(5)}
     assert len(paths) == 5
 
 
-def test_what_an_environment_does_when_it_is_closed_is_only_noted(runs: str) -> None:
+def test_an_error_while_an_environment_is_closed_is_only_logged(runs: str) -> None:
     run = spreeze.train(fakes.ParentEnv, runs=runs, steps="2000", **SMALL)
     assert run.summary["state"] == "finished"
     assert "does not want to be closed" in (run.path / "logs" / "sampler-0.log").read_text()
@@ -489,7 +489,9 @@ def test_the_pipeline_is_measured_against_its_parts(
 ) -> None:
     from spreeze.bench.commands import main
 
-    monkeypatch.setattr("spreeze.bench.pipeline.compiled", lambda _: None)  # the plain form will do
+    monkeypatch.setattr(
+        "spreeze.bench.pipeline.compiled", lambda _: None
+    )  # uncompiled is enough here
     monkeypatch.setattr("spreeze.bench.pipeline.WARM_S", 0.5)
     monkeypatch.setattr("spreeze.bench.pipeline.NUM_TURNS", 2)
     file = tmp_path / "out.json"
@@ -502,14 +504,14 @@ def test_the_pipeline_is_measured_against_its_parts(
         assert facts[f"{name}_ratio"] == pytest.approx(ratio)
 
 
-def test_the_learner_keeps_cores_of_its_own(runs: str) -> None:
+def test_the_learner_has_its_own_cores(runs: str) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        pytest.skip("one core cannot be shared out")
+        pytest.skip("needs two cores")
     found: dict[str, set[int]] = {}
 
     def look(snap: Snapshot, run: RunDir, config: Config) -> None:
-        """Who may run where, as soon as updates happen; then that is enough."""
+        """Once updates run, note which process may use which cores, and stop."""
         if snap.updates > 0 and not found:
             for name, pid in RunDir(run.path).read("status")["pids"].items():
                 found[name] = os.sched_getaffinity(pid)
