@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 def short(value: float | None) -> str:
     """A number with a unit, such as 950, 12.3k or 4.5M; a dash for None."""
@@ -20,3 +23,14 @@ def clock(seconds: float) -> str:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like `name`, or None if none is alike enough."""
+    return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), None)
+
+
+def suggest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A hint to append to a message: the nearest known name, or nothing."""
+    found = nearest(name, known, cutoff)
+    return f" Did you mean {found}?" if found else ""

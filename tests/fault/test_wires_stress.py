@@ -1,7 +1,7 @@
-"""Stress tests of the wires: real processes are killed at random, and every row is verified.
+"""The wires under stress: real processes are killed at random, and every row is verified.
 
-A life is a writer from its start to its death. All content is derived from its number and from the
-life that wrote it, so a mix of two rows, two versions or two lives is always visible.
+Each value depends on its number and on the life that wrote it; a life is one writer process, from
+its start until it is killed. So a mix of two rows, two versions or two lives is always detected.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
+from spreeze.machine.lifeline import die_with_parent
 from spreeze.rows import Rows, row_layout
-from spreeze.run.processes.forkserver import die_with_parent
 from spreeze.spec import EnvSpec, Floats
 from spreeze.wires.arena import Arena, Block
 from spreeze.wires.experience import COMMITTED, RESERVED, Experience, LaneReader, experience_blocks
 from spreeze.wires.weights import Stamp, Weights, weights_blocks
 
-# The children only use numpy and leave by os._exit: threads of this process do not matter.
+# The children only compute with numpy and leave by os._exit, so threads of this process do no harm.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 NUM_LIVES = 40
@@ -53,12 +53,12 @@ class Children:
         return pid
 
     def kill(self, pid: int) -> None:
-        """Kill a child, which must still be running."""
+        """Kill a child; it must still be running."""
         os.kill(pid, signal.SIGKILL)
         assert self.reap(pid) == -signal.SIGKILL
 
     def reap(self, pid: int) -> int:
-        """Wait for the end of a child; returns its exit code."""
+        """Wait until a child ends; returns its exit code."""
         _, status = os.waitpid(pid, 0)
         self.pids.remove(pid)
         return os.waitstatus_to_exitcode(status)
@@ -77,7 +77,7 @@ def _be_child(parent: int, function: Callable[..., None], arguments: Any) -> NoR
 
 @pytest.fixture
 def children() -> Iterator[Children]:
-    """Children that are all killed and reaped in the end."""
+    """Kill and reap every child at the end."""
     children = Children()
     yield children
     for pid in list(children.pids):
@@ -98,7 +98,7 @@ def arena_of(*blocks: Block) -> Iterator[Arena]:
 
 
 def fill(rows: Rows, numbers: Any, lives: Any) -> None:
-    """Write the rows with these numbers, as these lives write them."""
+    """Write the rows with these numbers, as these writers would."""
     mark = numbers * 31 % 65_521 + lives * 100_000
     rows["obs"] = mark[:, None] + np.arange(50)
     rows["action"] = lives[:, None]
@@ -109,7 +109,7 @@ def fill(rows: Rows, numbers: Any, lives: Any) -> None:
 
 
 def num_wrong(rows: Rows, first: int) -> int:
-    """How many of these rows are not what some life wrote, the first row having number `first`."""
+    """How many rows, counted from number `first`, differ from what any writer wrote."""
     expected = rows.copy()
     with np.errstate(invalid="ignore"):
         lives = rows["action"][:, 0].astype(np.int64)
@@ -119,7 +119,7 @@ def num_wrong(rows: Rows, first: int) -> int:
 
 
 def write_on(arena: Arena, life: int) -> None:
-    """A sampler: commits blocks of any size, and overwrites all of its slots with garbage first."""
+    """A sampler: commits blocks of any size, and fills its slots with garbage before it writes them."""
     number = int(arena["experience.words"][0, COMMITTED])
     writer = Experience(arena, BLOCK).writer(0)
     sizes = random.Random(life)
@@ -131,8 +131,8 @@ def write_on(arena: Arena, life: int) -> None:
         number += size
 
 
-def test_killed_writers_never_lead_to_a_wrong_row(children: Children) -> None:
-    """The reader is always close to being lapped. A new reader after each death gets whole rows too."""
+def test_no_wrong_row_comes_out_of_a_lane_whose_writers_are_killed(children: Children) -> None:
+    """The reader is always about to be lapped; a new reader after each kill sees whole rows, too."""
     times = random.Random()
     num_delivered = num_after_death = wrong = 0
     buffer = np.zeros(CAPACITY, LAYOUT.dtype)
@@ -163,7 +163,7 @@ def test_killed_writers_never_lead_to_a_wrong_row(children: Children) -> None:
 
 
 def test_a_reader_that_ignores_reservations_would_be_fooled(children: Children) -> None:
-    """The stress is effective: without the re-check, a reader accepts rows that a dead writer overwrote."""
+    """The test can fail: without its re-check, a reader accepts the garbage of a killed writer."""
     wrong = 0
     with arena_of(*experience_blocks(LAYOUT, 1, CAPACITY, BLOCK)) as arena:
         for life in range(NUM_LIVES):
@@ -185,12 +185,12 @@ def test_a_reader_that_ignores_reservations_would_be_fooled(children: Children) 
 
 
 def content(version: int, life: int) -> Floats:
-    """The vector of a version, as this life publishes it."""
+    """The vector of a version, as one of the writers publishes it."""
     return (np.arange(NUM_WEIGHTS) % 1000 + version + 200_000 * life).astype(np.float32)
 
 
 def is_right(stamp: Stamp, vector: Floats) -> bool:
-    """Whether vector and counters belong to this version."""
+    """Whether vector and counters are those of that version."""
     expected = content(stamp.version, life=stamp.updates)
     return stamp.env_steps == 7 * stamp.version and bool((vector == expected).all())
 
@@ -218,8 +218,8 @@ def follow(arena: Arena, me: int) -> None:
             counts[REFUSED] += 1
 
 
-def test_killed_publishers_never_lead_to_torn_weights(children: Children) -> None:
-    """Each death leaves a readable version, versions continue, and the readers follow them."""
+def test_no_torn_weights_are_taken_from_publishers_that_are_killed(children: Children) -> None:
+    """Each kill leaves a readable version, the versions continue, and the readers follow them."""
     times = random.Random()
     vector = np.zeros(NUM_WEIGHTS, np.float32)
     more = [Block("counts", (2, 8), np.int64), Block("stop", (1,), np.int64)]

@@ -5,7 +5,6 @@ Each command is a module under `commands`, imported only when it runs: `--help` 
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
@@ -48,9 +47,11 @@ def main() -> None:
             print(__version__)
             sys.exit(OK)
         if name not in COMMANDS:
-            near = difflib.get_close_matches(name, COMMANDS, 1)
+            from spreeze.text import nearest
+
+            near = nearest(name, COMMANDS)
             hint = (
-                f"Did you mean spreeze {near[0]}?"
+                f"Did you mean spreeze {near}?"
                 if near
                 else f"The commands are: {', '.join(COMMANDS)}."
             )

@@ -7,7 +7,6 @@ ended environment is reset in the step after its last (NEXT_STEP).
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from gymnasium.vector.utils import batch_space
 
 from spreeze.envs.suites import missing
 from spreeze.errors import UsageError
+from spreeze.text import nearest
 
 SEEDS = 2**31 - 2**16
 """Seeds stay below this: EnvPool takes 32 bits and gives environment i the seed plus i."""
@@ -78,10 +78,15 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
 def _unknown_id(env_id: str, known: list[str]) -> str:
     # Compare letters and digits only: dm_control/cheetah-run-v0 is called CheetahRun-v1 in EnvPool.
-    plain = {re.sub(r".*/|[^a-z0-9]", "", name.lower()): name for name in known}
-    near = difflib.get_close_matches(re.sub(r".*/|[^a-z0-9]", "", env_id.lower()), list(plain), 1)
-    hint = f" The nearest is {plain[near[0]]}." if near else ""
+    plain = {_letters_and_digits(name): name for name in known}
+    near = nearest(_letters_and_digits(env_id), plain)
+    hint = f" The nearest is {plain[near]}." if near else ""
     return f"--env.engine envpool: EnvPool has no environment {env_id!r}.{hint}"
+
+
+def _letters_and_digits(env_id: str) -> str:
+    """An id without its namespace and punctuation, in lower case."""
+    return re.sub(r".*/|[^a-z0-9]", "", env_id.lower())
 
 
 @dataclass(frozen=True)

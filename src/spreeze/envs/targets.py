@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv
 
 from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.errors import UsageError
+from spreeze.text import nearest
 
 EnvTarget = str | Callable[..., Any]
 """A Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a function that makes an environment,
@@ -56,8 +57,8 @@ def _import_factory(module_name: str, name: str) -> Callable[..., Any] | None:
         known.rpartition("/")[2] == name.rpartition("/")[2] for known in gym.registry
     ):
         public = [n for n in vars(module) if not n.startswith("_")]
-        near = difflib.get_close_matches(name, public, 1)
-        hint = f" Did you mean {module_name}:{near[0]}?" if near else ""
+        near = nearest(name, public)
+        hint = f" Did you mean {module_name}:{near}?" if near else ""
         raise UsageError(
             [
                 f"env {module_name}:{name}: module {module_name} neither defines nor registers {name!r}.{hint}"

@@ -6,7 +6,6 @@ metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  live/  videos/  logs
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.errors import UsageError
+from spreeze.text import suggest
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,8 @@ def find_run(run: str | None, folder: Path) -> RunDir:
     for path in (Path(run), folder / run):
         if (path / "config.json").exists() and not (path / "policy.safetensors").exists():
             return RunDir(path)
-    near = difflib.get_close_matches(run, [known.path.name for known in runs], 1, 0.4)
-    hint = (
-        f" Did you mean {near[0]}?"
-        if near
-        else f" To list the {len(runs)} runs in {folder}/: spreeze runs {shlex.quote(str(folder))}"
+    hint = suggest(run, (known.path.name for known in runs), 0.4) or (
+        f" To list the {len(runs)} runs in {folder}/: spreeze runs {shlex.quote(str(folder))}"
     )
     raise UsageError([f"there is no run {run!r}.{hint}"])
 

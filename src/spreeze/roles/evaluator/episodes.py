@@ -1,8 +1,8 @@
 """The episodes of an evaluation, played by several processes at once.
 
-Ten episodes of a slow environment take seconds, and until then nobody knows that a policy is good.
-So this process plays a share of the episodes, and forked workers play the rest. The episodes are the
-same for any number of processes; only rounding differs, with the number of environments that act at once.
+Ten episodes of a slow environment take seconds, which delays the news that a policy is good. So this
+process plays a share of the episodes, and forked workers play the rest. The episodes are the same for
+any number of processes; only rounding differs, with the number of environments that act at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEARTBEAT_S = 1.0
 CLOSE_TIMEOUT_S = 2.0
 """How long workers may take to close their environments."""
 TRACEBACK_CHARS = 60_000
-"""Only the end of a traceback is sent: it must fit into the pipe, since nobody may be reading yet."""
+"""Only the end of a traceback is sent: it must fit into the pipe, because the evaluator may not be reading yet."""
 
 Request = tuple[Floats, int]
 """The policy to play, and the seed of the first episode."""
