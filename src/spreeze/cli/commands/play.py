@@ -120,7 +120,7 @@ def _show(args: Arguments, view: View, policy: Policy) -> list[float]:
         view.reset(args.seed + episode)
         while not view.ended:
             began_s = time.monotonic()
-            view.step(lambda obs: policy.to_env_action(policy.act(obs, explore=False)))
+            view.step(policy.greedy_action)
             time.sleep(max(0.0, 1 / view.steps_hz - (time.monotonic() - began_s)))
         returns.append(view.total)
     return returns
