@@ -1,4 +1,4 @@
-"""Run directories as a run leaves them, made up: for the tools that read them."""
+"""Fake run directories, for the tools that read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIXEL = bytes.fromhex(
     "ffc40014000100000000000000000000000000000009ffc40014100100000000000000000000000000000000"
     "ffda0008010100003f0054ffd9"
 )
-"""The smallest JPEG."""
+"""A tiny JPEG."""
 
 
 def make_run(
@@ -28,7 +28,7 @@ def make_run(
     num: int = 20,
     extra: dict[str, Any] | None = None,
 ) -> Path:
-    """A run with `num` evaluations and as many seconds; `extra` goes into each learner record."""
+    """Make a run of `num` seconds with an evaluation each. `extra` goes into each learner record."""
     path = folder / name
     (path / "metrics").mkdir(parents=True)
     config = config_with(default_config("sac", env), {"seed": seed, "replay.capacity": 1_000_000})
@@ -58,11 +58,11 @@ def make_run(
 
 
 def append(run: Path, role: str, record: dict[str, Any]) -> None:
-    """A line more in the metrics of a role."""
+    """Append a line to the metrics of a role."""
     with (run / "metrics" / f"{role}.jsonl").open("a") as file:
         file.write(json.dumps(record) + "\n")
 
 
 def write(path: Path, value: Any) -> None:
-    """A JSON file."""
+    """Write a JSON file."""
     path.write_text(json.dumps(value))

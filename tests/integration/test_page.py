@@ -1,4 +1,4 @@
-"""The page in a real browser, against a real run and made-up ones. Screenshots: build/screenshots."""
+"""The page in a real browser, with a real run and fake ones. Screenshots go to build/screenshots."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def browser() -> Iterator[Any]:
 
 
 class Tab:
-    """A page in the browser, with what it complained of and what it asked for."""
+    """A page in the browser, with its errors and the hosts that it asked."""
 
     def __init__(self, browser: Any, size: dict[str, int], scheme: str = "light") -> None:
         self.context = browser.new_context(viewport=size, color_scheme=scheme)
@@ -58,23 +58,23 @@ class Tab:
         self.page.on("request", lambda request: self.hosts.add(urlparse(request.url).hostname))
 
     def text(self, selector: str) -> str:
-        """What stands there."""
+        """The text of an element."""
         return str(self.page.locator(selector).first.inner_text())
 
     def wait(self, script: str, seconds: float = 30) -> None:
-        """Until the script is true in the page."""
+        """Wait until the script is true in the page."""
         deadline = time.monotonic() + seconds
-        while not self.page.evaluate(script):  # the page's own rules forbid it to wait by itself
+        while not self.page.evaluate(script):  # its security policy forbids wait_for_function
             assert time.monotonic() < deadline, script
             self.page.wait_for_timeout(50)
 
     def shows(self, selector: str, words: str) -> None:
-        """Wait until these words stand there."""
+        """Wait until an element contains these words."""
         place = f"document.querySelector({json.dumps(selector)})"
         self.wait(f"{place}.innerText.includes({json.dumps(words)})")
 
     def shoot(self, name: str) -> None:
-        """Keep a picture of the whole page."""
+        """Save a screenshot of the whole page."""
         (SHOTS / f"{name}.png").write_bytes(self.page.screenshot(full_page=True))
 
     def points(self) -> int:
@@ -84,7 +84,7 @@ class Tab:
 
 @contextlib.contextmanager
 def tab(browser: Any, size: dict[str, int] = WIDE, scheme: str = "light") -> Iterator[Tab]:
-    """A tab that must not complain and must not ask anybody else."""
+    """A tab that must have no errors and ask no other host."""
     opened = Tab(browser, size, scheme)
     try:
         yield opened
@@ -96,7 +96,7 @@ def tab(browser: Any, size: dict[str, int] = WIDE, scheme: str = "light") -> Ite
 
 @contextlib.contextmanager
 def dashboard(folder: Path) -> Iterator[str]:
-    """`spreeze dashboard` on a folder; gives its address."""
+    """Run `spreeze dashboard` on a folder; yields its address."""
     command = [sys.executable, "-m", "spreeze", "dashboard", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -109,12 +109,12 @@ def dashboard(folder: Path) -> Iterator[str]:
         process.communicate()
 
 
-def make_film(path: Path) -> None:
-    """Half a second of film."""
-    film = VideoWriter(path, 20.0)
+def make_video(path: Path) -> None:
+    """Half a second of video."""
+    video = VideoWriter(path, 20.0)
     for shade in range(0, 250, 25):
-        film.add(np.full((64, 64, 3), shade, np.uint8))
-    film.close("how it ended")
+        video.add(np.full((64, 64, 3), shade, np.uint8))
+    video.close("how it ended")
 
 
 def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         watching.wait(
             f"Number(document.querySelector('#return-chart').dataset.points) > {points + 2}"
         )
-        watching.shows("#return-chart", "1 other run")  # a ghost behind it
+        watching.shows("#return-chart", "1 other run")  # drawn behind it
         watching.wait("document.querySelector('#picture').naturalWidth > 0", 60)
         shown = page.locator("#picture").get_attribute("src")
         watching.wait(f"document.querySelector('#picture').getAttribute('src') !== '{shown}'", 60)
@@ -147,9 +147,11 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         process.terminate()
         watching.wait("document.querySelector('#state').textContent === 'interrupted'")
         process.communicate(timeout=20)
-        watching.complaints = [c for c in watching.complaints if "ERR_" not in c]  # it has ended
-    # The run makes one itself, if others leave it the time: here they may not.
-    make_film(runs / "r" / "videos" / "last.mp4")
+        watching.complaints = [
+            c for c in watching.complaints if "ERR_" not in c
+        ]  # the server has ended
+    # The run writes one itself only if the machine leaves it the time.
+    make_video(runs / "r" / "videos" / "last.mp4")
     with dashboard(runs / "r") as address, tab(browser) as later:
         later.page.goto(address)
         later.wait("document.querySelector('#state').textContent === 'interrupted'")
@@ -157,12 +159,12 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         later.wait("document.querySelector('#picture').naturalWidth > 0")
         later.page.locator("#videos button", has_text="at the end").click()
         later.wait("document.querySelector('#player').readyState >= 1")
-        assert "the tuner" in later.text("#h-tuner")
+        assert "Tuner" in later.text("#h-tuner")
         later.shows("#config", "us a step")  # values have their reasons
 
 
 def fill(folder: Path) -> Path:
-    """Runs to look through: one with decisions, faults and a picture."""
+    """Four runs: one has tuner decisions, a fault and a picture."""
     run = make_run(folder, "tuned", num=60)
     make_run(folder, "quiet", seed=1, num=40)
     make_run(folder, "walker", env="Walker2d-v5", seed=2)
@@ -189,19 +191,19 @@ def test_runs_are_sorted_filtered_and_compared(
         page.goto(address)
         look.wait("document.querySelectorAll('#runs-body tr').length === 4")
         names = "#runs-body td:nth-child(2)"
-        page.get_by_role("button", name="run", exact=True).click()
+        page.get_by_role("button", name="Run", exact=True).click()
         assert page.locator(names).all_inner_texts() == ["going", "quiet", "tuned", "walker"]
-        page.get_by_role("button", name="env steps").last.click()
+        page.get_by_role("button", name="Env steps").last.click()
         assert page.locator(names).all_inner_texts()[0] == "tuned"
         page.locator("#runs-filter").fill("walker2d fin")
         assert page.locator(names).all_inner_texts() == ["walker"]
         page.locator("#runs-filter").fill("nothing like it")
-        look.shows("#runs", "No run matches")
+        look.shows("#runs", "No matching runs")
         page.locator("#runs-filter").fill("")
         page.get_by_role("link", name="tuned").click()
         look.wait("Number(document.querySelector('#return-chart').dataset.points) >= 60")
-        page.get_by_role("button", name="updates", exact=True).click()
-        page.get_by_label("compare quiet").check()
+        page.get_by_role("button", name="Updates", exact=True).click()
+        page.get_by_label("Compare quiet").check()
         look.wait("document.querySelector('#comparison').textContent.includes('seed')")
         look.shows("#return-chart", "quiet")
         look.shows("#return-chart", "1 other run")
@@ -217,15 +219,15 @@ def test_runs_are_sorted_filtered_and_compared(
         look.shoot(f"runs-{'wide' if size is WIDE else 'narrow'}-{scheme}")
 
 
-def test_what_is_not_there_yet_is_said(browser: Any, tmp_path: Path) -> None:
+def test_what_is_missing_is_explained(browser: Any, tmp_path: Path) -> None:
     run = make_run(tmp_path, "fresh", state="running", num=0)
     write(run / "status.json", {"state": "running", "pids": {"supervisor": 1}, "warnings": []})
     with dashboard(run) as address, tab(browser, NARROW) as look:
         look.page.goto(address)
         look.wait("document.querySelector('#return-chart').textContent.includes('starting')")
-        look.shows(".picture", "not drawn")
-        assert "Comes with the first update" in look.text("#losses")
-        assert "Nothing has gone wrong" in look.text("#faults")
+        look.shows(".picture", "Rendering is off")
+        assert "Available after the first update" in look.text("#losses")
+        assert "No faults" in look.text("#faults")
         look.shoot("empty-narrow-light")
         problem = "no way to draw without a display. Debian: apt install libegl1"
         (run / "live").mkdir()

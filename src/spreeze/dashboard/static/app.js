@@ -1,11 +1,11 @@
-// The page: which run is shown, and how it is listened to.
+// The page: which run is shown, and the stream of its events.
 import { at, clock, el, fill, say, short } from "/static/words.js";
 import { ReturnChart, showPicture } from "/static/overview.js";
 import { Panels } from "/static/panels.js";
 import { RunList } from "/static/runs.js";
 
 const KEEP_ROWS = 4000, LIST_EVERY_MS = 5000, LINGER_MS = 10000, RETRY_MS = 5000;
-const OVER = ["finished", "interrupted", "failed", "killed"];
+const ENDED = ["finished", "interrupted", "failed", "killed"];
 
 const empty = () => ({ tables: {}, notes: [], status: {}, summary: {}, view: {}, videos: [], frame: 0 });
 
@@ -61,7 +61,7 @@ function listen() {
   const source = page.source = new EventSource(`/api/runs/${page.id}/events`);
   source.onmessage = (message) => {
     page.lost = false;
-    take(JSON.parse(message.data));
+    receive(JSON.parse(message.data));
   };
   source.onerror = () => {
     page.lost = true;
@@ -76,31 +76,31 @@ function stop(source) {
   if (page.source === source) page.source = null;
 }
 
-function take(news) {
-  if ("frame" in news && Object.keys(news).length === 1) {
-    page.data.frame = news.frame;
+function receive(message) {
+  if ("frame" in message && Object.keys(message).length === 1) {
+    page.data.frame = message.frame;
     showPicture(page.id, page.data, over());
     return;
   }
-  const data = page.data = news.whole ? empty() : page.data;
-  for (const [role, { columns, rows }] of Object.entries(news.tables ?? {})) {
+  const data = page.data = message.snapshot ? empty() : page.data;
+  for (const [role, { columns, rows }] of Object.entries(message.tables ?? {})) {
     const table = data.tables[role] ??= { columns, rows: [] };
     table.columns = columns;
     table.rows.push(...rows);
     if (table.rows.length > KEEP_ROWS) table.rows = table.rows.filter((_, i) => i % 2 === 0);
   }
-  data.notes.push(...(news.notes ?? []));
+  data.notes.push(...(message.notes ?? []));
   const wasOver = over();
-  for (const name of ["status", "summary", "view", "videos", "frame"]) if (name in news) data[name] = news[name];
+  for (const name of ["status", "summary", "view", "videos", "frame"]) if (name in message) data[name] = message[name];
   if (over() && !wasOver) {
     const source = page.source;
     refreshList();
-    setTimeout(() => source && stop(source), LINGER_MS); // the last video may still come
+    setTimeout(() => source && stop(source), LINGER_MS); // the last video may still arrive
   }
   draw();
 }
 
-const over = () => OVER.includes(page.data.summary.state) || OVER.includes(page.data.status.state);
+const over = () => ENDED.includes(page.data.summary.state) || ENDED.includes(page.data.status.state);
 
 function stateOf() {
   const known = list.row(page.id)?.state;
@@ -111,9 +111,9 @@ function stateOf() {
 function banner() {
   const node = at("banner");
   let text = "";
-  if (stateOf() === "killed") text = "This run was killed: nothing was left to write down how it ended.";
+  if (stateOf() === "killed") text = "This run was killed before it could write a summary.";
   else if (page.lost && over()) text = "";
-  else if (page.lost) text = "The connection is lost; trying again. If the run has ended, spreeze dashboard shows it.";
+  else if (page.lost) text = "Connection lost, retrying. If the run has ended, open it with: spreeze dashboard";
   node.hidden = !text;
   node.textContent = text;
 }
@@ -133,12 +133,12 @@ function header() {
   const pill = at("state");
   pill.hidden = false;
   pill.textContent = state;
-  pill.className = `pill ${OVER.includes(state) || state === "running" ? state : "starting"}`;
+  pill.className = `pill ${ENDED.includes(state) || state === "running" ? state : "starting"}`;
   const s = data.summary, best = s.best_return ?? progress.best_return;
   const facts = [
-    ["task", `${config.env ?? "–"}`], ["algorithm", config.algo ?? "–"], ["seed", `${config.seed ?? "–"}`],
-    ["elapsed", clock(s.wall_s ?? progress.time_s)], ["best return", short(best, 4)],
-    ["env steps", short(s.env_steps ?? progress.env_steps)], ["updates", short(s.updates ?? progress.updates)],
+    ["Task", `${config.env ?? "–"}`], ["Algorithm", config.algo ?? "–"], ["Seed", `${config.seed ?? "–"}`],
+    ["Elapsed", clock(s.wall_s ?? progress.time_s)], ["Best return", short(best, 4)],
+    ["Env steps", short(s.env_steps ?? progress.env_steps)], ["Updates", short(s.updates ?? progress.updates)],
   ];
   fill(at("facts"), facts, () => facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
@@ -162,7 +162,7 @@ function draw() {
 const route = () => show(/^#\/[0-9a-f]{16}$/.test(location.hash) ? location.hash.slice(2) : null);
 
 addEventListener("hashchange", route);
-// A hidden page does not listen: a browser has few connections for each server.
+// A hidden page closes its stream: browsers allow few connections per server.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     page.source?.close();
@@ -172,7 +172,7 @@ document.addEventListener("visibilitychange", () => {
     refreshList();
   }
 });
-// The token has done its work: it is in a cookie now, and should not stay in the address.
+// The token is in a cookie now, so it does not have to stay in the address bar.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 for (const button of at("axis").children) {
   button.addEventListener("click", () => {

@@ -1,4 +1,4 @@
-// Charts: uPlot with the page's colours, a legend that shows the value under the cursor.
+// Charts: uPlot with the page's colours, and a legend that shows the values under the cursor.
 import { clock, el, short } from "/static/words.js";
 
 const all = new Set();
@@ -29,9 +29,10 @@ export class Chart {
     all.add(this);
   }
 
-  set(data, words, axis = this.axis) {
+  // Without points, `message` is shown instead.
+  set(data, message, axis = this.axis) {
     const points = data && data[0].length && data.slice(1).some((ys) => ys.some((y) => y !== null && y !== undefined));
-    this.empty.textContent = points ? "" : words;
+    this.empty.textContent = points ? "" : message;
     this.empty.hidden = Boolean(points);
     this.box.hidden = !points;
     this.legendBox.hidden = !points || !this.legend;
@@ -134,13 +135,13 @@ function lastNumber(values) {
   return -1;
 }
 
-// Joined series have gaps: the nearest value on the left is meant.
+// Joined series have gaps, so take the nearest value on the left.
 function near(values, index) {
   for (let i = index; i >= 0; i--) if (values[i] !== null && values[i] !== undefined) return values[i];
   return null;
 }
 
-// Columns of one table as uPlot wants them.
+// Columns of one table in the form that uPlot takes.
 export function columns(table, axis, names) {
   if (!table) return null;
   const x = table.columns.indexOf(axis), wanted = names.map((name) => table.columns.indexOf(name));

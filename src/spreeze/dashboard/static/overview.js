@@ -1,4 +1,4 @@
-// The first row: the evaluation return with the other runs behind it, and the policy's picture.
+// The first row: the evaluation return with other runs behind it, and the live picture of the policy.
 import { at, clock, el, fill, say, short } from "/static/words.js";
 import { Chart, columns } from "/static/charts.js";
 
@@ -34,7 +34,7 @@ export class ReturnChart {
     const tables = [...others, own].map(sorted).filter((table) => table[0].length);
     const present = [...others, own].map((table) => table[0].length > 0);
     const joined = tables.length ? uPlot.join(tables) : [[]];
-    // Tables without points are not joined; their columns stay empty.
+    // Tables without points are not joined. Their columns stay empty.
     const out = [joined[0]];
     let column = 1;
     [...others, own].forEach((table, i) => {
@@ -62,22 +62,22 @@ export class ReturnChart {
       series: [
         ...ghosts.map((row) => ({ label: row.name, colour: "ghost", width: 1.25, format, legend: false })),
         ...compared.map((row, i) => ({ label: row.name, colour: COMPARED[i], width: 1.75, format })),
-        { label: "mean of an evaluation", colour: "return", width: 2.5, format },
-        { label: "lowest", colour: "clear", width: 0, format },
-        { label: "highest", colour: "clear", width: 0, format },
+        { label: "Evaluation mean", colour: "return", width: 2.5, format },
+        { label: "min", colour: "clear", width: 0, format },
+        { label: "max", colour: "clear", width: 0, format },
       ],
     });
-    const words = [];
-    if (ghosts.length) words.push(el("span", { class: "key" }, el("i", { class: "dot c-ghost" }),
+    const notes = [];
+    if (ghosts.length) notes.push(el("span", { class: "key" }, el("i", { class: "dot c-ghost" }),
       `${ghosts.length} other ${ghosts.length === 1 ? "run" : "runs"} of this task`));
     if (about.config?.target !== null && about.config?.target !== undefined)
-      words.push(el("span", { class: "key" }, el("i", { class: "dash" }), "target ", el("b", {}, format(about.config.target))));
-    const foot = el("div", { class: "legend foot" }, ...words);
+      notes.push(el("span", { class: "key" }, el("i", { class: "dash" }), "Target ", el("b", {}, format(about.config.target))));
+    const foot = el("div", { class: "legend foot" }, ...notes);
     at("return-chart").append(foot);
   }
 }
 
-// A resumed run counts on from another: uPlot wants ascending positions.
+// A resumed run continues the counts of another, but uPlot needs ascending positions.
 function sorted(table) {
   const [xs, ...rest] = table;
   if (xs.every((x, i) => i === 0 || xs[i - 1] <= x)) return table;
@@ -90,7 +90,7 @@ function waiting(data) {
   if (data.summary.state) return "This run ended before its first evaluation.";
   if (!progress) return "The run is starting.";
   if (!progress.updates) return `Collecting the first transitions: ${short(progress.env_steps)} env steps so far.`;
-  return "Learning; the first evaluation is being played.";
+  return "Learning. The first evaluation is in progress.";
 }
 
 const shown = { frame: 0, id: null };
@@ -107,18 +107,18 @@ export function showPicture(id, data, over) {
   say("picture-empty", frame ? "" : noPicture(data, over));
   at("picture-empty").hidden = Boolean(frame);
   say("picture-note", frame && view.updates !== undefined
-    ? `${view.filming ? `filming the ${view.filming}: ` : ""}return so far ${short(view.return, 4)} · after ${short(view.updates)} updates` : "");
-  say("h-picture", over ? "The policy, at the end" : "The policy, now");
+    ? `${view.filming ? `Recording the ${view.filming} · return` : "Return"} so far ${short(view.return, 4)} · after ${short(view.updates)} updates` : "");
+  say("h-picture", over ? "Last picture of the policy" : "Live policy");
   showVideos(id, videos, data);
 }
 
 function noPicture(data, over) {
   if (data.view.problem) return `No picture: ${data.view.problem}.`;
-  if (over) return "This run was not drawn.";
+  if (over) return "This run was not rendered.";
   const pids = data.status.pids ?? {};
   if (!data.status.state) return "Waiting for the run.";
-  if (!("visualizer-0" in pids)) return "This run is not drawn: --visualizer.draw on asks for pictures.";
-  return data.status.progress?.updates ? "The first picture is being drawn." : "The policy is drawn as soon as there is one.";
+  if (!("visualizer-0" in pids)) return "Rendering is off. Turn it on with --visualizer.draw on.";
+  return data.status.progress?.updates ? "Rendering the first picture." : "Waiting for the first policy.";
 }
 
 function showVideos(id, videos, data) {
@@ -139,5 +139,5 @@ const rank = (name) => (name.startsWith("first") ? 0 : name.startsWith("last") ?
 
 function nameOf(name) {
   const match = /^0*(\d+)-best\.mp4$/.exec(name);
-  return match ? `best at ${short(Number(match[1]))} updates` : name === "first.mp4" ? "first policy" : name === "last.mp4" ? "at the end" : name;
+  return match ? `Best at ${short(Number(match[1]))} updates` : name === "first.mp4" ? "First policy" : name === "last.mp4" ? "Best at the end" : name;
 }

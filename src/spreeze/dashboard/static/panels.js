@@ -1,17 +1,17 @@
-// Everything below the first row: the pipeline, rates, use, lag, replay, tuner, losses, faults, config.
+// Everything below the first row: pipeline, rates, CPU and GPU, lag, replay, tuner, losses, faults, configuration.
 import { at, clock, el, fill, percent, say, short } from "/static/words.js";
 import { Chart, columns, last } from "/static/charts.js";
 import { showStrip } from "/static/strip.js";
 
 const RATES = [
-  ["perf/sample_hz", "Sampling", "env steps/s", "sampler", "experience that reaches the replay"],
-  ["perf/update_hz", "Updates", "updates/s", "learner", "network updates"],
+  ["perf/sample_hz", "Sampling", "env steps/s", "sampler", "added to the replay buffer"],
+  ["perf/update_hz", "Updates", "updates/s", "learner", "gradient updates"],
   ["perf/update_frame_hz", "Update frames", "transitions/s", "evaluator", "updates × batch size"],
 ];
 const ROLES = { learner: "learner", sampler: "sampler", evaluator: "evaluator", visualizer: "visualizer",
   supervisor: "other", dashboard: "ghost", tracker: "ghost" };
-const NO_LOSS = ["train/n_updates", "train/batch_size"];
-const LATER = "Comes with the first update.";
+const NOT_LOSSES = ["train/n_updates", "train/batch_size"];
+const AFTER_FIRST_UPDATE = "Available after the first update.";
 
 export class Panels {
   constructor() {
@@ -60,7 +60,7 @@ export class Panels {
       const average = summary[name.slice(5)];
       say(`rate-${name}`, short(average ?? last(table, name)));
       this.chart(name, at(`spark-${name}`), { series: [{ label: "", colour, fill: `${colour}-fill`, width: 1.5 }],
-        height: 48, legend: false, axes: false, zero: true }).set(columns(table, "time_s", [name]), "Nothing measured yet.");
+        height: 48, legend: false, axes: false, zero: true }).set(columns(table, "time_s", [name]), "No measurements yet.");
     }
   }
 
@@ -87,33 +87,33 @@ export class Panels {
     const series = [...roles.map(([role]) => ({ label: role, colour: ROLES[role] ?? "other", format: percent })),
       ...(gpu === null ? [] : [{ label: "GPU", colour: "gpu", format: percent }])];
     this.chart("use", at("use-chart"), { series, height: 130, zero: true, legend: false })
-      .set(wanted.length ? columns(table, "time_s", wanted) : null, "Measured once the processes run.");
+      .set(wanted.length ? columns(table, "time_s", wanted) : null, "No measurements yet.");
   }
 
   drawLag(data) {
-    this.chart("lag", at("lag-chart"), { series: [{ label: "versions", colour: "lag", fill: "lag-fill", format: (v) => short(v) }], zero: true, height: 190 })
-      .set(columns(data.tables["learner-0"], "time_s", ["async/policy_lag"]), LATER);
+    this.chart("lag", at("lag-chart"), { series: [{ label: "Versions", colour: "lag", fill: "lag-fill", format: (v) => short(v) }], zero: true, height: 190 })
+      .set(columns(data.tables["learner-0"], "time_s", ["async/policy_lag"]), AFTER_FIRST_UPDATE);
   }
 
   drawReplay(data, about) {
     const rows = last(data.tables["learner-0"], "replay/rows"), capacity = about.config?.replay?.capacity;
     const age = last(data.tables["supervisor-0"], "replay/age_s");
     say("replay-note", rows === null ? "" : `${short(rows)} of ${short(capacity)} transitions` +
-      (age === null ? "" : `, half of them younger than ${clock(age)}`));
+      (age === null ? "" : `, median age ${clock(age)}`));
     const fillOf = columns(data.tables["learner-0"], "time_s", ["replay/rows"]);
     const ageOf = columns(data.tables["supervisor-0"], "time_s", ["replay/age_s"]);
     const joined = fillOf?.[0].length && ageOf?.[0].length ? uPlot.join([fillOf, ageOf]) : null;
     this.chart("replay", at("replay-chart"), { zero: true, height: 190, series: [
-      { label: "transitions", colour: "learner", fill: "learner-fill", format: (v) => short(v) },
-      { label: "median age", colour: "lag", scale: "right", format: clock, dash: [4, 3] },
-    ] }).set(joined, "The replay fills as soon as the learner is up.");
+      { label: "Transitions", colour: "learner", fill: "learner-fill", format: (v) => short(v) },
+      { label: "Median age", colour: "lag", scale: "right", format: clock, dash: [4, 3] },
+    ] }).set(joined, "The buffer fills once the learner is running.");
   }
 
   drawLosses(data) {
     const table = data.tables["learner-0"];
-    const names = (table?.columns ?? []).filter((n) => n.startsWith("train/") && !NO_LOSS.includes(n));
+    const names = (table?.columns ?? []).filter((n) => n.startsWith("train/") && !NOT_LOSSES.includes(n));
     if (!names.length) {
-      fill(at("losses"), "none", () => [el("p", { class: "empty" }, LATER)]);
+      fill(at("losses"), "none", () => [el("p", { class: "empty" }, AFTER_FIRST_UPDATE)]);
       return;
     }
     fill(at("losses"), names, () => {
@@ -125,19 +125,19 @@ export class Panels {
         return host;
       });
     });
-    for (const name of names) this.charts[name].set(columns(table, "time_s", [name]), LATER);
+    for (const name of names) this.charts[name].set(columns(table, "time_s", [name]), AFTER_FIRST_UPDATE);
   }
 }
 
 function showTuner(data, over) {
   const decisions = data.notes.filter((note) => Object.keys(note).some((key) => key.startsWith("tuner/")));
-  say("tuner-note", decisions.length ? `${decisions.length} so far` : "");
+  say("tuner-note", decisions.length ? `${decisions.length} ${decisions.length === 1 ? "change" : "changes"}` : "");
   const end = data.summary.wall_s ?? data.status.progress?.time_s ?? 1;
   fill(at("tuner"), [decisions, decisions.length ? Math.round(end / 5) : 0, over], () => {
     if (!decisions.length) {
       return [el("p", { class: "empty" }, over
-        ? "Nothing was changed in this run: what was chosen before the start stayed."
-        : "Nothing was changed so far: the values chosen before the start are in use; they are below, with their reasons.")];
+        ? "No setting was changed during this run."
+        : "No changes so far. The initial settings and their reasons are under Configuration.")];
     }
     const line = el("div", { class: "timeline" });
     for (const note of decisions) {
@@ -146,22 +146,22 @@ function showTuner(data, over) {
       line.append(dot);
     }
     const rows = decisions.slice(-30).reverse().map((note) => el("tr", {},
-      el("td", { class: "num" }, clock(note.time_s)), el("td", {}, word(note["tuner/change"])),
-      el("td", { class: "dim" }, word(note["tuner/seen"])), el("td", { class: "num" }, gain(note["tuner/gain"]))));
-    const head = el("tr", {}, ...["when", "change", "because", "gain"].map((name) => el("th", {}, name)));
+      el("td", { class: "num" }, clock(note.time_s)), el("td", {}, asText(note["tuner/change"])),
+      el("td", { class: "dim" }, asText(note["tuner/seen"])), el("td", { class: "num" }, gain(note["tuner/gain"]))));
+    const head = el("tr", {}, ...["Time", "Change", "Reason", "Gain"].map((name) => el("th", {}, name)));
     return [line, el("div", { class: "scroll" }, el("table", { class: "list" }, el("thead", {}, head), el("tbody", {}, ...rows)))];
   });
 }
 
-const word = (value) => (value === undefined || value === null ? "" : typeof value === "number" ? short(value) : String(value));
-const gain = (value) => (typeof value === "number" ? `${value >= 0 ? "+" : "−"}${Math.abs(Math.round(value * 1000) / 10)} %` : word(value));
+const asText = (value) => (value === undefined || value === null ? "" : typeof value === "number" ? short(value) : String(value));
+const gain = (value) => (typeof value === "number" ? `${value >= 0 ? "+" : "−"}${Math.abs(Math.round(value * 1000) / 10)} %` : asText(value));
 
 function showFaults(data) {
   const events = data.notes.filter((note) => note.event), warnings = data.status.warnings ?? [];
-  const told = new Set(events.map((note) => note.event));
-  const open = warnings.filter((text) => !told.has(text)), restarts = data.summary.restarts;
+  const logged = new Set(events.map((note) => note.event));
+  const open = warnings.filter((text) => !logged.has(text)), restarts = data.summary.restarts;
   fill(at("faults"), [events, open, restarts], () => {
-    if (!events.length && !open.length) return [el("p", { class: "empty good" }, "Nothing has gone wrong.")];
+    if (!events.length && !open.length) return [el("p", { class: "empty good" }, "No faults.")];
     const item = (when, text, kind) => el("li", { class: kind }, el("span", { class: "num dim" }, when), " ", text);
     return [el("ul", { class: "events" }, ...open.map((text) => item("now", text, "warn")),
       ...events.slice(-50).reverse().map((note) => item(clock(note.time_s), note.event, "past")))];
@@ -187,7 +187,7 @@ function showConfig(about) {
     }
     at("config-rest").hidden = !rest.length;
     at("config-more").replaceChildren(...rest);
-    if (!rows.length && !rest.length) return [el("tr", {}, el("td", { class: "empty" }, about.config ? "No knob like that." : "Not written yet."))];
+    if (!rows.length && !rest.length) return [el("tr", {}, el("td", { class: "empty" }, about.config ? "No matching setting." : "Not available yet."))];
     return rows;
   });
 }

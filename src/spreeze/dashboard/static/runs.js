@@ -2,10 +2,10 @@
 import { at, clock, el, fill, say, short } from "/static/words.js";
 
 const COLUMNS = [
-  ["name", "run"], ["state", "state"], ["best_return", "best return", (v) => short(v, 4)],
-  ["final_return", "last return", (v) => short(v, 4)], ["env", "task"], ["algo", "algorithm"],
-  ["env_steps", "env steps", short], ["wall_s", "time", clock],
-  ["sample_hz", "steps/s", short], ["update_hz", "updates/s", short], ["began", "started", when],
+  ["name", "Run"], ["state", "State"], ["best_return", "Best return", (v) => short(v, 4)],
+  ["final_return", "Last return", (v) => short(v, 4)], ["env", "Task"], ["algo", "Algorithm"],
+  ["env_steps", "Env steps", short], ["wall_s", "Time", clock],
+  ["sample_hz", "Steps/s", short], ["update_hz", "Updates/s", short], ["began", "Started", when],
 ];
 const MAX_CURVES = 24, MAX_COMPARED = 6;
 
@@ -21,7 +21,7 @@ export class RunList {
     Object.assign(this, { changed, rows: [], folder: "runs", current: null, checked: new Set(), curves: new Map(),
       stamps: new Map(), abouts: new Map(), sort: "began", down: true });
     at("runs-filter").addEventListener("input", () => this.draw());
-    at("runs-head").append(el("tr", {}, el("th", { title: "compare" }, ""), ...COLUMNS.map(([key, title]) =>
+    at("runs-head").append(el("tr", {}, el("th", { title: "Compare" }, ""), ...COLUMNS.map(([key, title]) =>
       el("th", { "data-key": key, scope: "col" }, el("button", { type: "button", onclick: () => this.sortBy(key) }, title)))));
   }
 
@@ -84,13 +84,13 @@ export class RunList {
       th.setAttribute("aria-sort", th.dataset.key !== this.sort ? "none" : this.down ? "descending" : "ascending");
     say("runs-note", rows.length === this.rows.length ? `${rows.length} in ${this.folder}` : `${rows.length} of ${this.rows.length}`);
     at("runs-empty").hidden = rows.length > 0;
-    say("runs-empty", this.rows.length ? "No run matches." : "No runs in this folder yet. Start one: spreeze train Pendulum-v1");
+    say("runs-empty", this.rows.length ? "No matching runs." : "No runs in this folder yet. Start one: spreeze train Pendulum-v1");
     fill(at("runs-body"), [rows, this.current, [...this.checked]], () => rows.map((row) => this.line(row)));
     this.compare();
   }
 
   line(row) {
-    const box = el("input", { type: "checkbox", checked: this.checked.has(row.id), "aria-label": `compare ${row.name}`, onchange: () => this.check(row.id) });
+    const box = el("input", { type: "checkbox", checked: this.checked.has(row.id), "aria-label": `Compare ${row.name}`, onchange: () => this.check(row.id) });
     const cells = COLUMNS.map(([key, , format]) => {
       if (key === "name") return el("td", {}, el("a", { href: `#/${row.id}` }, row.name));
       if (key === "state") return el("td", {}, el("span", { class: `pill ${row.state}` }, row.state));
