@@ -58,7 +58,7 @@ def main() -> None:
             command = ["python", "bench/steady.py", *sys.argv[1:]]
             kept["runs"].append({**row, "curve": curve.round(1).tolist(), "command": command})
             path.write_text(json.dumps(kept) + "\n")
-    print(f"kept in {path}")
+    print(f"Written to {path}")
 
 
 def arguments() -> tuple[argparse.Namespace, list[str]]:

@@ -94,7 +94,7 @@ def main() -> None:
     result = keep()
     draw(result, ROOT / "docs" / f"tuner-{args.env}-{where}.svg")
     print(json.dumps(result["verdict"], indent=2))
-    print(f"kept in {path}")
+    print(f"Written to {path}")
 
 
 def arguments() -> argparse.Namespace:

@@ -11,8 +11,8 @@ from starlette.routing import Route, Router
 
 from spreeze.dashboard.access import Access, App, Guard
 from spreeze.dashboard.events import EventHub
-from spreeze.dashboard.runs import VIDEO_BYTES, RunIndex, StoredRun
-from spreeze.dashboard.tail import VIDEOS, curve
+from spreeze.dashboard.runs import MAX_VIDEO_BYTES, RunIndex, StoredRun
+from spreeze.dashboard.tail import VIDEO_FILES, curve
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {
@@ -95,9 +95,9 @@ class Page:
 
     async def _video(self, request: Request) -> Response:
         run, name = self._find(request), request.path_params["name"]
-        if run is None or name not in run.listing("videos", VIDEOS):
+        if run is None or name not in run.listing("videos", VIDEO_FILES):
             return _not_found()
-        video = run.content("videos", name, limit=VIDEO_BYTES)
+        video = run.content("videos", name, limit=MAX_VIDEO_BYTES)
         return _video_range(video, request.headers.get("range", "")) if video else _not_found()
 
     async def _events(self, request: Request) -> Response:

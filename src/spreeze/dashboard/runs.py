@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 
 from spreeze.store.rundir import RunDir, run_facts
 
-FILE_BYTES, TEXT_CHARS, ITEMS, DEPTH = 4 << 20, 2000, 2000, 8
-VIDEO_BYTES = 64 << 20
+MAX_FILE_BYTES, MAX_TEXT_CHARS, MAX_ITEMS, MAX_DEPTH = 4 << 20, 2000, 2000, 8
+MAX_VIDEO_BYTES = 64 << 20
 RESCAN_S = 2.0
 MAX_RUNS = 1000
 
@@ -58,7 +58,7 @@ class StoredRun(RunDir):
             return None
         return open(fd, "rb")
 
-    def content(self, *names: str, limit: int = FILE_BYTES) -> bytes | None:
+    def content(self, *names: str, limit: int = MAX_FILE_BYTES) -> bytes | None:
         """The bytes of a file. None if it does not exist or is too large."""
         file = self.open(*names)
         if file is None:
@@ -87,10 +87,10 @@ class StoredRun(RunDir):
                 names = [e.name for e in entries if e.is_file(follow_symlinks=False)]
         except OSError:
             return []
-        return sorted(name for name in names if re.fullmatch(pattern, name))[:ITEMS]
+        return sorted(name for name in names if re.fullmatch(pattern, name))[:MAX_ITEMS]
 
 
-def clean(value: Any, depth: int = DEPTH) -> Any:
+def clean(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Plain JSON of bounded size: NaN becomes None, long texts are cut, control characters become spaces."""
     if value is None or isinstance(value, bool):
         return value
@@ -99,13 +99,13 @@ def clean(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):
-        return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", " ", value[:TEXT_CHARS])
+        return re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", " ", value[:MAX_TEXT_CHARS])
     if depth == 0:
         return None
     if isinstance(value, list):
-        return [clean(item, depth - 1) for item in value[:ITEMS]]
+        return [clean(item, depth - 1) for item in value[:MAX_ITEMS]]
     if isinstance(value, dict):
-        items = list(value.items())[:ITEMS]
+        items = list(value.items())[:MAX_ITEMS]
         return {clean(str(k))[:200]: clean(v, depth - 1) for k, v in items}
     return None
 

@@ -20,7 +20,7 @@ from spreeze.machine.affinity import run_in_background
 MAX_CONNECTIONS = 160
 REQUEST_LIMIT_S = 10.0
 """A request must be complete this long after the connection or the previous request."""
-HEADER_BYTES, SEND_BYTES = 16 << 10, 64 << 10
+MAX_HEADER_BYTES, SEND_BUFFER_BYTES = 16 << 10, 64 << 10
 
 
 class LimitedHTTPProtocol(H11Protocol):
@@ -30,9 +30,9 @@ class LimitedHTTPProtocol(H11Protocol):
         """Accept a connection, or drop it if there are too many."""
         super().connection_made(transport)
         self.app_state = {"abort": transport.abort}
-        transport.set_write_buffer_limits(SEND_BYTES)
+        transport.set_write_buffer_limits(SEND_BUFFER_BYTES)
         sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._deadline: asyncio.TimerHandle | None = None
         self._expect_request()
         if len(self.connections) > MAX_CONNECTIONS:
@@ -61,7 +61,7 @@ class LimitedHTTPProtocol(H11Protocol):
             self._deadline = None
 
 
-class Server(uvicorn.Server):
+class PageServer(uvicorn.Server):
     """A server that sends its pages the last changes before it ends."""
 
     def __init__(self, config: uvicorn.Config, page: Page, handles_signals: bool) -> None:
@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(page: Page, access: Access, handles_signals: bool = True) -> Server:
+def make_server(page: Page, access: Access, handles_signals: bool = True) -> PageServer:
     """A server for the page, to be run on a listening socket."""
     config = uvicorn.Config(
         page.app(access),
@@ -93,11 +93,11 @@ def make_server(page: Page, access: Access, handles_signals: bool = True) -> Ser
         access_log=False,  # addresses contain the token
         server_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=HEADER_BYTES,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_keep_alive=20,
         timeout_graceful_shutdown=1,
     )
-    return Server(config, page, handles_signals)
+    return PageServer(config, page, handles_signals)
 
 
 def serve(page: Page, access: Access, listening: socket.socket) -> None:

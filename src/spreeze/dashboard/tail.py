@@ -13,10 +13,10 @@ from spreeze.dashboard.runs import StoredRun, clean
 
 MAX_ROWS = 1500
 MAX_COLUMNS, MAX_FILES, MAX_NOTES = 120, 16, 300
-LINE_BYTES, READ_BYTES = 64 << 10, 1 << 20
-FILES = r"(?!sampler-)[\w.-]{1,60}\.jsonl"
+MAX_LINE_BYTES, READ_BYTES = 64 << 10, 1 << 20
+METRICS_FILES = r"(?!sampler-)[\w.-]{1,60}\.jsonl"
 """Files of samplers are left out: the supervisor's file has their sums."""
-VIDEOS = r"[\w-]{1,60}\.mp4"
+VIDEO_FILES = r"[\w-]{1,60}\.mp4"
 AXES = ("time_s", "env_steps", "updates")
 
 
@@ -51,7 +51,7 @@ class Table:
 class RunTail:
     """Everything that a page shows of a run."""
 
-    def __init__(self, run: StoredRun, files: str = FILES) -> None:
+    def __init__(self, run: StoredRun, files: str = METRICS_FILES) -> None:
         """Prepare to read `run`. Only metrics files that match `files` are read."""
         self.run, self._files = run, files
         self.tables: dict[str, Table] = {}
@@ -103,7 +103,7 @@ class RunTail:
             "status": self.run.read("status"),
             "summary": self.run.read("summary"),
             "view": self.run.json("live", "view.json"),
-            "videos": self.run.listing("videos", VIDEOS),
+            "videos": self.run.listing("videos", VIDEO_FILES),
         }
 
     def _read(self, name: str) -> bool:
@@ -121,7 +121,7 @@ class RunTail:
             return True
         self._offsets[name] = offset + (len(lines) + 1 if lines else 0)
         for line in lines.splitlines():
-            if len(line) <= LINE_BYTES:
+            if len(line) <= MAX_LINE_BYTES:
                 with contextlib.suppress(ValueError, RecursionError):
                     self._add(name.removesuffix(".jsonl"), json.loads(line))
         return len(data) == READ_BYTES

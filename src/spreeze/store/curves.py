@@ -17,7 +17,7 @@ from spreeze.errors import UsageError
 from spreeze.store.rundir import RunDir
 
 Numbers = NDArray[np.float64]
-AXES = ("time", "steps", "updates")
+CURVE_AXES = ("time", "steps", "updates")
 """Columns of a curve. A fourth column is the mean return of the evaluation."""
 RESAMPLES = 2000
 """Bootstrap samples."""
@@ -112,7 +112,7 @@ def interval(values: Numbers, seed: int = 0) -> tuple[Numbers, Numbers]:
 
 def on_grid(curves: Sequence[Numbers], axis: str, points: int = 200) -> tuple[Numbers, Numbers]:
     """Sample curves at common positions that all have reached. Between evaluations the earlier one counts."""
-    column = AXES.index(axis)
+    column = CURVE_AXES.index(axis)
     ordered = [curve[np.argsort(curve[:, column], kind="stable")] for curve in curves]
     first = max(curve[0, column] for curve in ordered)
     end = min(curve[-1, column] for curve in ordered)

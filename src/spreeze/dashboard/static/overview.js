@@ -63,8 +63,8 @@ export class ReturnChart {
         ...ghosts.map((row) => ({ label: row.name, colour: "ghost", width: 1.25, format, legend: false })),
         ...compared.map((row, i) => ({ label: row.name, colour: COMPARED[i], width: 1.75, format })),
         { label: "Evaluation mean", colour: "return", width: 2.5, format },
-        { label: "min", colour: "clear", width: 0, format },
-        { label: "max", colour: "clear", width: 0, format },
+        { label: "Min", colour: "clear", width: 0, format },
+        { label: "Max", colour: "clear", width: 0, format },
       ],
     });
     const notes = [];

@@ -4,9 +4,9 @@ import { Chart, columns, last } from "/static/charts.js";
 import { showStrip } from "/static/strip.js";
 
 const RATES = [
-  ["perf/sample_hz", "Sampling", "env steps/s", "sampler", "added to the replay buffer"],
-  ["perf/update_hz", "Updates", "updates/s", "learner", "gradient updates"],
-  ["perf/update_frame_hz", "Update frames", "transitions/s", "evaluator", "updates × batch size"],
+  ["perf/sample_hz", "Sampling", "env steps/s", "sampler", "Added to the replay buffer"],
+  ["perf/update_hz", "Updates", "updates/s", "learner", "Gradient updates"],
+  ["perf/update_frame_hz", "Update frames", "transitions/s", "evaluator", "Updates × batch size"],
 ];
 const ROLES = { learner: "learner", sampler: "sampler", evaluator: "evaluator", visualizer: "visualizer",
   supervisor: "other", dashboard: "ghost", tracker: "ghost" };
