@@ -10,7 +10,8 @@ import torch
 
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.base import Algorithm
-from spreeze.learning.replay import Replay, draw, gather
+from spreeze.learning.minibatch import draw, gather
+from spreeze.learning.replay import Replay
 from spreeze.rows import Batch, Layout, Rows, as_matrix, row_layout
 from spreeze.spec import EnvSpec
 

@@ -49,7 +49,8 @@ def fused_sac_update() -> float:
     """The relative distance of a SAC update with fused kernels from the plain one, of the worst state vector."""
     from spreeze.algos.sac import SACConfig, build
     from spreeze.bench import HALF_CHEETAH
-    from spreeze.learning.update import init_state, update
+    from spreeze.learning.state import init_state
+    from spreeze.learning.update import update
     from spreeze.networks import fused
     from spreeze.rows import Batch
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from spreeze.learning.two_devices.halves import ActorUpdater
 
 import fakes
 import spreeze
 from spreeze.bench import commands as bench
 from spreeze.learning.compiled.job import Compilation
-from spreeze.learning.two_devices.halves import ActorUpdater
 from spreeze.roles.learner.compile_key import compile_key
 from spreeze.settings.config import config_from_json
 from spreeze.spec import EnvSpec

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import time
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from spreeze.algos import find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.bench.reference import PLAIN
-from spreeze.learning.compiled.job import Compilation
+from spreeze.learning.compiled.job import compile_and_wait
 from spreeze.learning.compiled.key import CompileKey, set_precision
 from spreeze.learning.compiled.verify import find_mismatch
-from spreeze.learning.replay import Replay, draw, gather
-from spreeze.learning.update import State, StepFunction, init_state
-from spreeze.learning.updater import Updater
+from spreeze.learning.minibatch import draw, gather
+from spreeze.learning.replay import Replay
+from spreeze.learning.state import init_state
+from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.networks import unfused_arithmetic
 from spreeze.rows import as_matrix, row_layout
 from spreeze.spec import EnvSpec
@@ -58,15 +59,16 @@ def measure(key: CompileKey, seconds: float) -> dict[str, Any]:
     algorithm, replay = set_up(key)
     state = init_state(algorithm, 0, replay.data.device)
     chunk = GPU_CHUNK if device != "cpu" else 1
-    fast = Updater(algorithm, replay, dict(state), batch_size, LR_AND_TAU, chunk)
+    setup = UpdateSetup(algorithm, replay, state, batch_size, LR_AND_TAU, chunk)
+    fast = Updater(setup)
     began = time.monotonic()
-    step = compiled(key)
+    step = compile_and_wait(key)
     compile_s = time.monotonic() - began
     if wrong := find_mismatch(key, fast, step):
         raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
     cost = Cost(fast, batch_size)
-    fast.use(batch_size, step)
-    plain_round, num_plain = _plain_round(key.algo, algorithm, replay, state, batch_size)
+    fast.install_compiled(batch_size, step)
+    plain_round, num_plain = _plain_round(key.algo, setup)
     rates: dict[str, list[float]] = {"fast": [], "plain": []}
     for _ in range(NUM_ALTERNATIONS):
         share = seconds / (2 * NUM_ALTERNATIONS)
@@ -99,17 +101,16 @@ def set_up(key: CompileKey) -> tuple[Algorithm, Replay]:
     return algorithm, filled_replay(algorithm, torch.device(key.device), key.capacity)
 
 
-def _plain_round(
-    algo: str, algorithm: Algorithm, replay: Replay, state: State, batch_size: int
-) -> tuple[Callable[[], None], int]:
+def _plain_round(algo: str, setup: UpdateSetup) -> tuple[Callable[[], None], int]:
     """A function that does the same updates in plain PyTorch, and how many updates a call does.
 
     For an algorithm without a plain version it is the same update, without compiler and CUDA graphs.
     """
-    own = {name: tensor.clone() for name, tensor in state.items()}
+    algorithm, replay, batch_size = setup.algorithm, setup.replay, setup.batch_size
+    own = copy.deepcopy(setup.state)
     num = algorithm.config.critic_updates()
     if algo not in PLAIN:
-        return Updater(algorithm, replay, own, batch_size, LR_AND_TAU, num).updates, num
+        return Updater(dataclasses.replace(setup, state=own, chunk=num)).run_eager, num
     plain, columns, rows = (
         PLAIN[algo](algorithm, own, LR_AND_TAU),
         replay.layout.columns(),
@@ -122,20 +123,6 @@ def _plain_round(
         plain.update(gather(replay.data, draw(replay.data, replay.window, uniform), columns), noise)
 
     return plain_round, num
-
-
-def compiled(key: CompileKey) -> StepFunction:
-    """Compile the update in a separate process, as in a run, or load it from the cache."""
-    with TemporaryDirectory() as folder:
-        log = Path(folder) / "compiler.log"
-        compilation = Compilation(key, log)
-        while not compilation.poll():
-            time.sleep(0.02)
-        compilation.close()
-        if compilation.step is None:
-            printed = log.read_text() if log.exists() else ""
-            raise RuntimeError(f"{printed}\n{compilation.problem}")
-        return compilation.step
 
 
 class Cost(TorchDispatchMode):  # type: ignore[no-untyped-call]

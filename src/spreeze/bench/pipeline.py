@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from spreeze.bench.learner import compiled
+from spreeze.learning.compiled.job import compile_and_wait
 from spreeze.machine.facts import detect_machine
-from spreeze.roles.learner.compile_key import compile_key
+from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.run.launch import launch
 from spreeze.run.plan import describe_env, make_plan
 from spreeze.run.processes.pool import Processes
@@ -124,7 +124,8 @@ def measure(config: Config, seconds: float) -> dict[str, Any]:
     finally:
         processes.close()
     batch_size = resolved(chosen.learner.batch_size)
-    compiled(compile_key(chosen, spec, batch_size))  # now, so that the run finds it in the cache
+    for key in compile_keys(chosen, spec, batch_size):
+        compile_and_wait(key)  # so that the run has it from the start
     turns = Turns(seconds)
     with TemporaryDirectory() as folder:
         limits: dict[str, Any] = {"runs": folder, "time": f"{START_LIMIT_S + 2 * seconds}s"}

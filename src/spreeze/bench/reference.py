@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss, smooth_l1_loss
 from spreeze.algos.base import Algorithm
 from spreeze.algos.sac import SACConfig
 from spreeze.algos.td3 import TD3Config
-from spreeze.learning.update import State
+from spreeze.learning.state import TrainingState
 from spreeze.networks import tanh_gaussian
 from spreeze.rows import Batch
 
@@ -20,7 +20,9 @@ from spreeze.rows import Batch
 class PlainSAC:
     """SAC with a module per network and an optimizer per loss, starting from `state`."""
 
-    def __init__(self, algorithm: Algorithm, state: State, rates: tuple[float, float]) -> None:
+    def __init__(
+        self, algorithm: Algorithm, state: TrainingState, rates: tuple[float, float]
+    ) -> None:
         """Copy the networks out of the flat vectors of `state`. `rates` is (learning rate, tau)."""
         config = algorithm.config
         assert isinstance(config, SACConfig)
@@ -49,7 +51,7 @@ class PlainSAC:
         _learn(self._actor_optimizer, policy_loss - (self.log_alpha * surplus).mean())
         _mix(self.targets, self.critics, self._tau)
 
-    def vectors(self) -> State:
+    def vectors(self) -> TrainingState:
         """The networks as flat vectors, in the form of `state`."""
         return {
             "actor": torch.cat([*_flat(self.actor), self.log_alpha.detach()]),
@@ -61,7 +63,9 @@ class PlainSAC:
 class PlainTD3:
     """TD3. Also DDPG, which is TD3 with one critic, no delay and no smoothing."""
 
-    def __init__(self, algorithm: Algorithm, state: State, rates: tuple[float, float]) -> None:
+    def __init__(
+        self, algorithm: Algorithm, state: TrainingState, rates: tuple[float, float]
+    ) -> None:
         """Copy the networks out of the flat vectors of `state`. `rates` is (learning rate, tau)."""
         self._config = algorithm.config
         lr, self._tau = rates
@@ -94,7 +98,7 @@ class PlainTD3:
         _learn(self._critic_optimizer, sum(0.5 * mse_loss(one, target_q) for one in q))
         _mix(self.targets, self.critics, self._tau)
 
-    def vectors(self) -> State:
+    def vectors(self) -> TrainingState:
         """The networks as flat vectors, in the form of `state`."""
         return {
             "actor": torch.cat(_flat(self.actor)),
@@ -107,7 +111,9 @@ class PlainTD3:
 class PlainDQN:
     """Double dueling DQN."""
 
-    def __init__(self, algorithm: Algorithm, state: State, rates: tuple[float, float]) -> None:
+    def __init__(
+        self, algorithm: Algorithm, state: TrainingState, rates: tuple[float, float]
+    ) -> None:
         """Copy the network out of the flat vector of `state`. `rates` is (learning rate, tau)."""
         lr, self._tau = rates
         self.network = _module(algorithm.critic_shapes.split(state["critic"]))
@@ -125,7 +131,7 @@ class PlainDQN:
         _learn(self._optimizer, smooth_l1_loss(q, target_q))
         _mix(self.target, self.network, self._tau)
 
-    def vectors(self) -> State:
+    def vectors(self) -> TrainingState:
         """The network as a flat vector, in the form of `state`."""
         return {"critic": torch.cat(_flat(self.network)), "target": torch.cat(_flat(self.target))}
 
@@ -154,7 +160,7 @@ def _mix(target: nn.Module, online: nn.Module, tau: float) -> None:
             mixed.lerp_(fresh, tau)
 
 
-def _twins(algorithm: Algorithm, state: State) -> nn.ModuleList:
+def _twins(algorithm: Algorithm, state: TrainingState) -> nn.ModuleList:
     """One module per critic of the ensemble."""
     critic = algorithm.critic_shapes.split(state["critic"])
     if critic["w0"].ndim == 2:

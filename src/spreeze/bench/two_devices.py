@@ -10,20 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spreeze.bench.learner import (
-    GPU_CHUNK,
-    LR_AND_TAU,
-    NUM_ALTERNATIONS,
-    compiled,
-    rate,
-    set_up,
-)
+from spreeze.bench.learner import GPU_CHUNK, LR_AND_TAU, NUM_ALTERNATIONS, rate, set_up
+from spreeze.learning.compiled.job import compile_and_wait
 from spreeze.learning.compiled.key import CompileKey
 from spreeze.learning.compiled.verify import find_mismatch
-from spreeze.learning.two_devices.channel import way_between
-from spreeze.learning.two_devices.pair import TwoDeviceUpdater
-from spreeze.learning.update import State, init_state
-from spreeze.learning.updater import Updater
+from spreeze.learning.state import init_state
+from spreeze.learning.two_devices.link import Link, describe_link, find_link
+from spreeze.learning.two_devices.updater import TwoDeviceUpdater
+from spreeze.learning.updater import Updater, UpdateSetup
 
 LINKS = {"nvlink": (360e9, 5e-6), "pcie4": (25e9, 10e-6)}
 """Bytes per second in each direction, and seconds until a copy starts."""
@@ -44,14 +38,14 @@ def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]
     algorithm, replay = set_up(key)
     chunk = GPU_CHUNK if "cuda" in (first.type, torch.device(second).type) else 4
 
-    def state() -> State:
-        return init_state(algorithm, 0, first)
+    def setup() -> UpdateSetup:
+        return UpdateSetup(
+            algorithm, replay, init_state(algorithm, 0, first), size, LR_AND_TAU, chunk
+        )
 
-    one = Updater(algorithm, replay, state(), size, LR_AND_TAU, chunk)
+    one, actor_device = Updater(setup()), torch.device(second)
     _use_compiled(one, key)
-    pair = TwoDeviceUpdater(
-        algorithm, replay, state(), size, LR_AND_TAU, chunk, torch.device(second)
-    )
+    pair = TwoDeviceUpdater(setup(), actor_device)
     _use_compiled(pair.critic, dataclasses.replace(key, part="critic"))
     of_actor = dataclasses.replace(key, part="actor", device=second, capacity=0)
     _use_compiled(pair.actor, of_actor)
@@ -64,7 +58,7 @@ def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]
         half.part: rate(half.run, half.chunk, share, str(half.device)) for half in pair.parts
     }
     two = {name: float(np.median([burst[name] for burst in bursts])) for name in bursts[0]}
-    one_hz, way = float(np.median(ones)), way_between(first, torch.device(second))[0]
+    one_hz = float(np.median(ones))
     return {
         "batch_size": size,
         "precision": key.precision,
@@ -75,8 +69,8 @@ def measure_pair(key: CompileKey, second: str, seconds: float) -> dict[str, Any]
             "update_frame_hz": two["update_hz"] * size,
             "exchange_age_bound": pair.age_bound,
             "chunk": pair.chunk,
-            "way": way,
-            "one_physical_gpu": "two streams" in way,
+            "way": describe_link(first, actor_device),
+            "one_physical_gpu": find_link(first, actor_device) is Link.SAME_DEVICE,
         },
         "speedup": two["update_hz"] / one_hz,
         "alone": {f"{part}_update_hz": hz for part, hz in alone.items()},
@@ -118,10 +112,10 @@ def over_link(
 
 
 def _use_compiled(updater: Updater, key: CompileKey) -> None:
-    step = compiled(key)
+    step = compile_and_wait(key)
     if wrong := find_mismatch(key, updater, step):
         raise RuntimeError(f"the compiled update differs from the plain one: {wrong}")
-    updater.use(key.batch_size, step)
+    updater.install_compiled(key.batch_size, step)
 
 
 def _burst(pair: TwoDeviceUpdater, seconds: float) -> dict[str, float]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from spreeze.rows import as_matrix, row_layout
 from spreeze.settings.speed import learning_speed
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
+
+if TYPE_CHECKING:
+    from spreeze.learning.updater import UpdateSetup
 
 ENVS = (4, 8, 16, 32)
 CPU_BATCHES = (128, 256, 512, 1024, 2048)
@@ -178,7 +181,7 @@ def _update_hz(question: ProbeRequest, spec: EnvSpec, batch: int) -> float:
 
     from spreeze.learning.updater import Updater
 
-    updater = Updater(*_learner_of(question, spec, batch))
+    updater = Updater(_update_setup(question, spec, batch))
 
     def run() -> None:
         updater.run()
@@ -192,10 +195,10 @@ def _split_hz(question: ProbeRequest, spec: EnvSpec, batch: int) -> float:
     """The same on two devices; they are let run for some chunks, or one would always wait for the other."""
     import torch
 
-    from spreeze.learning.two_devices.pair import TwoDeviceUpdater
+    from spreeze.learning.two_devices.updater import TwoDeviceUpdater
 
-    what = (*_learner_of(question, spec, batch), torch.device(str(question.second)))
-    pair = TwoDeviceUpdater(*what)
+    second = torch.device(str(question.second))
+    pair = TwoDeviceUpdater(_update_setup(question, spec, batch), second)
 
     def run() -> None:
         for _ in range(SPLIT_CHUNKS):
@@ -207,12 +210,13 @@ def _split_hz(question: ProbeRequest, spec: EnvSpec, batch: int) -> float:
     return SPLIT_CHUNKS * pair.chunk * _rate(run, TURN_S)
 
 
-def _learner_of(question: ProbeRequest, spec: EnvSpec, batch: int) -> tuple[Any, ...]:
-    """What updates are made of, with transitions that mean nothing."""
+def _update_setup(question: ProbeRequest, spec: EnvSpec, batch: int) -> UpdateSetup:
+    """What an updater needs, with random transitions."""
     import torch
 
     from spreeze.learning.replay import Replay
-    from spreeze.learning.update import init_state
+    from spreeze.learning.state import init_state
+    from spreeze.learning.updater import UpdateSetup
     from spreeze.networks import unfused_arithmetic
 
     device = torch.device(question.device)
@@ -227,7 +231,7 @@ def _learner_of(question: ProbeRequest, spec: EnvSpec, batch: int) -> tuple[Any,
     as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
     replay.insert(rows)
     state, chunk = init_state(algorithm, 0, device), CHUNK if device.type == "cuda" else 1
-    return algorithm, replay, state, batch, RATES, chunk
+    return UpdateSetup(algorithm, replay, state, batch, RATES, chunk)
 
 
 def _rate(function: Callable[[], Any], seconds: float) -> float:

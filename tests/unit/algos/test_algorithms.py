@@ -13,10 +13,17 @@ import cases
 from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.errors import UsageError
-from spreeze.learning.replay import Replay, draw_by_priority
-from spreeze.learning.statistics import fresh_statistics, observe, policy_statistics, scaled
-from spreeze.learning.update import State, init_state, policy_vector, update
-from spreeze.learning.updater import Updater
+from spreeze.learning.minibatch import draw_by_priority
+from spreeze.learning.replay import Replay
+from spreeze.learning.running_statistics import (
+    init_statistics,
+    normalise_batch,
+    policy_statistics,
+    update_statistics,
+)
+from spreeze.learning.state import TrainingState, init_state, policy_vector
+from spreeze.learning.update import update
+from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.networks import Shapes, atoms, mlp, project
 from spreeze.policy import Policy
 from spreeze.rows import Batch
@@ -32,7 +39,9 @@ def noise_for(algorithm: Algorithm, rows: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(2, rows, size, generator=generator)
 
 
-def once(algorithm: Algorithm, state: State, batch: Batch) -> tuple[State, dict[str, Any]]:
+def once(
+    algorithm: Algorithm, state: TrainingState, batch: Batch
+) -> tuple[TrainingState, dict[str, Any]]:
     with torch.no_grad():
         return update(algorithm, state, batch, noise_for(algorithm, len(batch.obs)), *RATES)
 
@@ -144,7 +153,7 @@ def test_only_a_true_end_hides_what_comes_after(name: str, kind: str) -> None:
     assert loss(batch, 0.9) != pytest.approx(loss(other, 0.9), rel=1e-5)
 
 
-def torch_action(algorithm: Algorithm, state: State, obs: torch.Tensor) -> torch.Tensor:
+def torch_action(algorithm: Algorithm, state: TrainingState, obs: torch.Tensor) -> torch.Tensor:
     """What the torch network does without noise, on observations as they are."""
     form = algorithm.config.policy_form(algorithm.spec)
     sizes = form.sizes(algorithm.spec)
@@ -153,7 +162,7 @@ def torch_action(algorithm: Algorithm, state: State, obs: torch.Tensor) -> torch
     if form.normalised:
         empty = torch.zeros(len(obs))
         batch = Batch(obs, empty, empty, empty, obs, empty, empty, empty, empty)
-        obs = scaled(state["stats"], batch, True, False).obs
+        obs = normalise_batch(state["stats"], batch, True, False).obs
     source = state["critic" if algorithm.actor_loss is None else "actor"]
     head = mlp(shapes, source[: shapes.size], "float32", obs, layer_norm=form.layer_norm)
     assert head.shape[1] == sizes[-1]
@@ -166,7 +175,7 @@ def torch_action(algorithm: Algorithm, state: State, obs: torch.Tensor) -> torch
     }[form.head]()
 
 
-def trained(name: str, kind: str, **knobs: Any) -> tuple[Algorithm, State, Policy]:
+def trained(name: str, kind: str, **knobs: Any) -> tuple[Algorithm, TrainingState, Policy]:
     """Some updates, and the numpy policy that samplers get then."""
     algorithm = cases.built(name, kind, **knobs)
     state = init_state(algorithm, 0, CPU)
@@ -279,13 +288,13 @@ class TestScaling:
 
     def test_many_batches_give_the_statistics_of_all_rows(self) -> None:
         rows = torch.randn(640, 3, generator=torch.Generator().manual_seed(0)) * 4 + 2
-        stats = fresh_statistics(3)
+        stats = init_statistics(3)
         for part in rows.chunk(10):
-            stats = observe(stats, self.batch(part, part[:, 0]), 1e8)
+            stats = update_statistics(stats, self.batch(part, part[:, 0]), 1e8)
         mean, scale = policy_statistics(stats).chunk(2)
         torch.testing.assert_close(mean, rows.mean(0), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(1 / scale, rows.std(0, correction=0), rtol=1e-4, atol=1e-4)
-        after = scaled(stats, self.batch(rows, rows[:, 0]), True, True)
+        after = normalise_batch(stats, self.batch(rows, rows[:, 0]), True, True)
         torch.testing.assert_close(after.obs.mean(0), torch.zeros(3), rtol=0, atol=1e-4)
         spread = max(float(rows[:, 0].std(correction=0)), float(rows[:, 0].abs().max()) / 5)
         torch.testing.assert_close(after.reward, torch.full((640,), 1 / spread))
@@ -294,48 +303,50 @@ class TestScaling:
         """A thousand batches come within a quarter of a second on a GPU: no network could follow."""
         memory = cases.built("fastsac", "Box").config.statistics_rows
         batch = self.batch(torch.ones(1024, 1), torch.full((1024,), 7.0))
-        stats = fresh_statistics(1)
+        stats = init_statistics(1)
         stats[0] = 10_000 * 1024
         for _ in range(1000):
-            stats = observe(stats, batch, memory)
+            stats = update_statistics(stats, batch, memory)
         mean, scale = policy_statistics(stats)
         assert float(mean) == pytest.approx(1 / 11, rel=0.01)
         assert float(scale) == pytest.approx(1, rel=0.1)
-        assert float(scaled(stats, batch, True, True).reward[0]) == pytest.approx(1 / 2.24, rel=0.1)
+        assert float(normalise_batch(stats, batch, True, True).reward[0]) == pytest.approx(
+            1 / 2.24, rel=0.1
+        )
 
     def test_what_fades_is_forgotten(self) -> None:
         batch = self.batch(torch.ones(1000, 1), torch.zeros(1000))
-        stats = fresh_statistics(1)
+        stats = init_statistics(1)
         stats[0] = 1e9
         for _ in range(50):
-            stats = observe(stats, batch, 10_000)
+            stats = update_statistics(stats, batch, 10_000)
         assert float(policy_statistics(stats)[0]) > 0.98
 
     def test_of_a_large_batch_all_parts_are_looked_at(self) -> None:
         """Of segments, too: the steps of one are alike."""
         segments = torch.arange(400.0)[:, None, None].expand(400, 16, 1)
-        stats = observe(fresh_statistics(1), self.batch(segments, segments[..., 0]), 1e8)
+        stats = update_statistics(init_statistics(1), self.batch(segments, segments[..., 0]), 1e8)
         mean, scale = policy_statistics(stats)
         assert float(mean) == pytest.approx(199.5, rel=0.01)
         assert float(1 / scale) == pytest.approx(400 / 12**0.5, rel=0.01)
         steps = torch.arange(16.0)[None, :, None].expand(1024, 16, 1)
-        stats = observe(fresh_statistics(1), self.batch(steps, steps[..., 0]), 1e8)
+        stats = update_statistics(init_statistics(1), self.batch(steps, steps[..., 0]), 1e8)
         assert float(policy_statistics(stats)[0]) == pytest.approx(7.5, rel=0.01)
 
     @pytest.mark.parametrize("huge", [3.4e38, -1e20])
     def test_one_huge_number_does_not_end_them(self, huge: float) -> None:
-        stats, usual = fresh_statistics(1), torch.randn(512, 1)
+        stats, usual = init_statistics(1), torch.randn(512, 1)
         once = usual.clone()
         once[0] = huge
         for obs in (once, usual, usual):
-            stats = observe(stats, self.batch(obs, obs[:, 0]), 1e8)
-        batch = scaled(stats, self.batch(once, usual[:, 0]), obs=True, reward=True)
+            stats = update_statistics(stats, self.batch(obs, obs[:, 0]), 1e8)
+        batch = normalise_batch(stats, self.batch(once, usual[:, 0]), obs=True, reward=True)
         assert all(x.isfinite().all() for x in (stats, batch.obs, batch.reward))
 
     def test_what_never_changes_does_no_harm(self) -> None:
         flat = torch.ones(32, 2)
-        stats = observe(fresh_statistics(2), self.batch(flat, torch.zeros(32)), 1e8)
-        after = scaled(stats, self.batch(flat + 5, torch.zeros(32)), True, True)
+        stats = update_statistics(init_statistics(2), self.batch(flat, torch.zeros(32)), 1e8)
+        after = normalise_batch(stats, self.batch(flat + 5, torch.zeros(32)), True, True)
         assert torch.isfinite(after.obs).all()
         assert after.obs.abs().max() <= 10
         assert torch.isfinite(after.reward).all()
@@ -467,7 +478,7 @@ class TestPriorities:
         rows["reward"][17] = 4.9
         replay.insert(rows)
         state = init_state(algorithm, 0, CPU)
-        updater = Updater(algorithm, replay, state, 64, (1e-2, 0.01))
+        updater = Updater(UpdateSetup(algorithm, replay, state, 64, (1e-2, 0.01)))
         torch.manual_seed(0)
         for _ in range(60):
             updater.run()

@@ -1,4 +1,4 @@
-"""Compiled updates as lists of launches: what is a pointer, where it points, and the whole on a GPU."""
+"""Compiled updates as lists of launches: which arguments are pointers, where they point, and a run on a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEGIN = 0x7F00_0000_0000
 
 
 class Fake:
-    """As much of a tensor as has an address."""
+    """A tensor's address and size."""
 
     def __init__(self, address: int, size: int) -> None:
         self.nbytes = size
@@ -65,11 +65,11 @@ def test_counts_doubles_and_null_stay_as_they_are(memory: Any) -> None:
         assert bytes.fromhex(memory.relocatable(raw)) == raw
 
 
-def test_memory_of_somebody_else_is_refused(memory: Any) -> None:
-    """Stored, such a pointer would point to anything in the next process: into the rows of a replay, say."""
-    for stranger in (BEGIN - 512, BEGIN + 256 + 64, BEGIN + 1000, BEGIN + 1_000_000):
-        with pytest.raises(RuntimeError, match="neither an input nor made by the update"):
-            memory.relocatable(pointer(stranger))
+def test_a_pointer_to_other_memory_is_refused(memory: Any) -> None:
+    """In the next process such a pointer could point anywhere, for example into the rows of a replay."""
+    for address in (BEGIN - 512, BEGIN + 256 + 64, BEGIN + 1000, BEGIN + 1_000_000):
+        with pytest.raises(RuntimeError, match="neither in an input nor allocated by the update"):
+            memory.relocatable(pointer(address))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

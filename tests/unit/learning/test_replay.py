@@ -1,4 +1,4 @@
-"""The replay: what updates read while rows arrive, wherever the rows lie."""
+"""The replay: what updates read while rows arrive, wherever the rows are."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import torch
 
 from spreeze.algos.sac import SACConfig, build
 from spreeze.learning import replay as replay_module
-from spreeze.learning.replay import Replay, Stage, draw, gather
-from spreeze.learning.update import init_state
-from spreeze.learning.updater import Updater, out_of_memory
+from spreeze.learning.minibatch import HostSampledBatches, draw, gather
+from spreeze.learning.replay import Replay, ReplayShape
+from spreeze.learning.state import init_state
+from spreeze.learning.updater import Updater, UpdateSetup, out_of_memory
 from spreeze.policy import Policy, PolicyForm
-from spreeze.roles import learner
 from spreeze.roles.learner.intake import Intake
 from spreeze.roles.learner.publisher import PolicyPublisher
+from spreeze.roles.learner.setup import allocate
 from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.rows import PLACEMENTS, Rows, as_matrix, row_layout
 from spreeze.settings.config import config_with, default_config
@@ -35,14 +36,14 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def numbered(first: int, count: int) -> Rows:
-    """Rows of which all words carry the row's own number."""
+    """Rows in which every word is the row's number."""
     rows = np.zeros(count, LAYOUT.dtype)
     as_matrix(rows)[:] = np.arange(first, first + count, dtype=np.float32)[:, None]
     return rows
 
 
 def read_all(replay: Replay) -> list[int]:
-    """The numbers of all rows that updates can read, which must be whole."""
+    """The numbers of all rows that updates can read. No row may be torn."""
     uniform = (torch.arange(replay.num_rows, device=replay.data.device) + 0.5) / replay.num_rows
     batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT.columns())
     assert (batch.obs == batch.reward[:, None]).all()
@@ -64,14 +65,14 @@ def test_updates_read_the_newest_rows_whatever_the_slack(slack: int) -> None:
 def test_rows_are_written_beside_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     replay = Replay(LAYOUT, 20, CPU, slack=6)
     seen: list[list[int]] = []
-    real_move = Replay._move
+    real_move = Replay._move_window
 
     def move(self: Replay, num_rows: int) -> None:
         if self.num_rows:
             seen.append(read_all(self))  # the rows are there, the window has not moved yet
         real_move(self, num_rows)
 
-    monkeypatch.setattr(Replay, "_move", move)
+    monkeypatch.setattr(Replay, "_move_window", move)
     for first in range(0, 200, 10):
         replay.insert(numbered(first, 10))
     for numbers in seen:
@@ -79,40 +80,40 @@ def test_rows_are_written_beside_what_is_read(monkeypatch: pytest.MonkeyPatch) -
     assert len(seen) == 39
 
 
-def test_a_hollow_replay_can_be_traced_and_not_filled() -> None:
-    replay = Replay(LAYOUT, 20, CPU, hollow=True)
+def test_a_replay_without_memory_can_be_traced_and_not_filled() -> None:
+    replay = ReplayShape(LAYOUT, 20, CPU)
     assert gather(
         replay.data, draw(replay.data, replay.window, torch.rand(5)), LAYOUT.columns()
     ).obs.shape == (5, 4)
-    with pytest.raises(ValueError, match="hollow"):
+    with pytest.raises(ValueError, match="without memory"):
         replay.insert(numbered(0, 3))
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 256, 8191, 100_003])
-def test_a_staged_batch_is_read_whole_and_in_order(batch_size: int) -> None:
+def test_a_batch_sampled_on_the_host_is_read_whole_and_in_order(batch_size: int) -> None:
     replay = Replay(LAYOUT, 1000, CPU)
     replay.insert(numbered(0, 1500))
-    stage = Stage(replay, 1, batch_size)
-    stage.fill()
-    batch = gather(
-        stage.data[0], draw(stage.data[0], stage.window, stage.uniform), LAYOUT.columns()
-    )
-    torch.testing.assert_close(batch.obs, stage.data[0][:, :4], rtol=0, atol=0)
+    sampled = HostSampledBatches(replay, 1, batch_size)
+    sampled.fill()
+    index = draw(sampled.data[0], sampled.window, sampled.uniform)
+    batch = gather(sampled.data[0], index, LAYOUT.columns())
+    torch.testing.assert_close(batch.obs, sampled.data[0][:, :4], rtol=0, atol=0)
     assert batch.reward.min() >= 500
     assert batch.reward.max() < 1500
 
 
-def test_staged_updates_see_all_rows_alike_and_learn() -> None:
+def test_updates_from_batches_sampled_on_the_host_see_all_rows_equally_often() -> None:
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
     replay = Replay(LAYOUT, 100, CPU)
-    replay.staged = True
+    replay.sampled_on_host = True
     replay.insert(numbered(0, 120))
-    updater = Updater(algorithm, replay, init_state(algorithm, 0, CPU), 50, (1e-3, 0.01), chunk=4)
+    state = init_state(algorithm, 0, CPU)
+    updater = Updater(UpdateSetup(algorithm, replay, state, 50, (1e-3, 0.01), chunk=4))
     counts = np.zeros(120)
     for _ in range(50):
         updater.run()
-        stage = updater._stages[50]
-        np.add.at(counts, stage.data[:, :, 0].long().ravel().numpy(), 1)
+        sampled = updater._batches[50]
+        np.add.at(counts, sampled.data[:, :, 0].long().ravel().numpy(), 1)
     assert float(updater.state["updates"]) == 200
     assert counts[:20].sum() == 0
     assert counts[20:].min() > 50
@@ -142,19 +143,19 @@ def lanes() -> Any:
     made.arena.close()
 
 
-def test_all_lanes_come_in_one_piece(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_lanes_are_copied_in_one_piece(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     replay, pieces = Replay(LAYOUT, 1000, CPU, slack=100), []
     real_write = Replay._write
     monkeypatch.setattr(Replay, "_write", lambda self, x: (pieces.append(x), real_write(self, x)))
     intake = Intake(lanes.readers)
     for lane in range(3):
         lanes.write(lane, numbered(100 * lane, 10 + lane))
-    intake.into(replay, 300)
+    intake.move_to(replay, 300)
     wanted = [*range(10), *range(100, 111), *range(200, 212)]
     assert read_all(replay) == wanted
     assert len(pieces) == 1
     assert intake.lag != 0
-    intake.into(replay, 300)
+    intake.move_to(replay, 300)
     assert len(pieces) == 1, "nothing new, nothing copied"
 
 
@@ -167,7 +168,7 @@ def test_beside_updates_no_more_than_the_slack_comes_and_every_lane_gets_a_turn(
         lanes.write(lane, numbered(100 * lane, 30))
     counts = []
     for _ in range(5):
-        intake.into(replay, 0)
+        intake.move_to(replay, 0)
         counts.append(replay.num_rows)
     assert counts == [20, 40, 60, 80, 90]
     numbers = read_all(replay)
@@ -176,22 +177,22 @@ def test_beside_updates_no_more_than_the_slack_comes_and_every_lane_gets_a_turn(
     without = Replay(LAYOUT, 1000, CPU)
     for lane in range(3):
         lanes.write(lane, numbered(100 * lane, 30))
-    Intake(lanes.readers).into(without, 0)
+    Intake(lanes.readers).move_to(without, 0)
     assert without.num_rows == 90, "on a CPU everything that is there"
 
 
-def test_rows_spoilt_in_the_lane_leave_no_gap(lanes: Lanes) -> None:
+def test_rows_overwritten_in_the_lane_leave_no_gap(lanes: Lanes) -> None:
     replay, intake = Replay(LAYOUT, 1000, CPU), Intake(lanes.readers)
     lanes.write(0, numbered(0, 64))
     lanes.writers[0].reserve()  # may overwrite the oldest 8 from now on
     lanes.write(1, numbered(100, 10))
-    intake.into(replay, 0)
+    intake.move_to(replay, 0)
     assert read_all(replay) == [*range(8, 64), *range(100, 110)]
     assert intake.num_lost == 8
 
 
 def context(**knobs: Any) -> Any:
-    """As much of a learner's context as its updates need."""
+    """The members of a learner's context that updates need."""
     knobs = {
         "device": "cpu",
         "learner.compile": False,
@@ -211,7 +212,7 @@ def context(**knobs: Any) -> Any:
 
 
 def short_of_memory(monkeypatch: pytest.MonkeyPatch, refused: Any) -> None:
-    """Let the first run fail as on a GPU that is full, where `refused` says so of the updater."""
+    """Let updaters for which `refused` is true fail as on a full GPU."""
     real = Updater._prepare
 
     def prepare(self: Updater) -> Any:
@@ -224,24 +225,24 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch, refused: Any) -> None:
 
 def started(ctx: Any) -> tuple[Replay, Updater, Any]:
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
-    replay, state = learner._allocate(ctx, algorithm, CPU)
+    replay, state = allocate(ctx, algorithm, CPU)
     replay.insert(numbered(0, 500))
-    updater = Updater(algorithm, replay, state, 1000, (1e-3, 0.01))
+    updater = Updater(UpdateSetup(algorithm, replay, state, 1000, (1e-3, 0.01)))
     return replay, updater, UpdateRunner(ctx, updater, replay)
 
 
-def test_a_replay_that_does_not_fit_on_the_gpu_lies_in_host_memory(
+def test_a_replay_that_does_not_fit_on_the_gpu_is_in_host_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, tried = replay_module._allocate, []
+    real, tried = replay_module.allocate, []
 
-    def allocate(shape: Any, device: Any, placement: Any) -> Any:
+    def allocate_or_fail(shape: Any, device: Any, placement: Any) -> Any:
         tried.append(placement)
         if placement == "gpu":
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return real(shape, device, placement)
 
-    monkeypatch.setattr(replay_module, "_allocate", allocate)
+    monkeypatch.setattr(replay_module, "allocate", allocate_or_fail)
     ctx = context()
     replay, updater, runner = started(ctx)
     runner.run()
@@ -274,7 +275,7 @@ def test_out_of_memory_moves_the_replay_and_then_halves_the_batch(
     assert updater.batch_size == 128
     ctx.control.supervisor["batch_size"] = 4096
     runner.run()
-    assert updater.batch_size == 256, "what did not fit is not tried again and again"
+    assert updater.batch_size == 256, "what did not fit is not tried again"
 
 
 def test_when_nothing_helps_the_error_is_the_learners_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +326,7 @@ def test_what_is_published_is_the_policy_after_that_many_updates(device: str) ->
         replay = Replay(LAYOUT, 1000, torch.device(device))
         replay.insert(numbered(0, 1000))
         state = init_state(algorithm, 0, replay.device)
-        made = Updater(algorithm, replay, state, 64, (1e-3, 0.01), chunk=4)
+        made = Updater(UpdateSetup(algorithm, replay, state, 64, (1e-3, 0.01), chunk=4))
         made.run()  # prepares
         torch.manual_seed(4)
         return made
@@ -366,7 +367,7 @@ def test_page_locked_rows_are_read_by_the_gpu() -> None:
 def test_a_replay_leaves_the_gpu_with_all_its_rows() -> None:
     replay = Replay(LAYOUT, 1000, torch.device("cuda"))
     replay.insert(numbered(0, 1700))
-    replay.leave_gpu()
+    replay.move_to_host()
     assert replay.placement == "pinned"
     assert read_all(replay) == list(range(700, 1700))
     replay.insert(numbered(1700, 100))
@@ -405,9 +406,13 @@ def test_no_row_is_torn_while_copies_and_updates_run_side_by_side(placement: Any
     total, rng = 5000, np.random.default_rng(0)
     for _ in range(1500):
         count = int(rng.integers(1, 3000))
-        buffer = replay.buffer()
-        buffer[:count] = numbered(total, count)
-        replay.insert(buffer[:count])
+        new = numbered(total, count)
+
+        def fill(buffer: Rows, new: Rows = new) -> Rows:
+            buffer[: len(new)] = new
+            return buffer[: len(new)]
+
+        replay.insert_from(fill)
         total += count
         newest.fill_(total)
         graph.replay()
@@ -421,17 +426,17 @@ def test_no_row_is_torn_while_copies_and_updates_run_side_by_side(placement: Any
 
 
 @on_gpu
-def test_batches_staged_from_the_host_hold_the_rows_of_the_replay() -> None:
+def test_batches_sampled_on_the_host_hold_the_rows_of_the_replay() -> None:
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
     replay = Replay(LAYOUT, 1000, torch.device("cuda"), "host")
-    assert replay.staged
+    assert replay.sampled_on_host
     replay.insert(numbered(0, 1500))
     state = init_state(algorithm, 0, replay.device)
-    updater = Updater(algorithm, replay, state, 256, (1e-3, 0.01), chunk=4)
+    updater = Updater(UpdateSetup(algorithm, replay, state, 256, (1e-3, 0.01), chunk=4))
     counts = np.zeros(1500)
     for _ in range(100):
         updater.run()
-        rows = updater._stages[256].data.view(-1, LAYOUT.width)
+        rows = updater._batches[256].data.view(-1, LAYOUT.width)
         assert (rows == rows[:, :1]).all()
         np.add.at(counts, rows[:, 0].long().cpu().numpy(), 1)
     assert float(updater.state["updates"]) == 400

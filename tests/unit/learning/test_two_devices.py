@@ -1,4 +1,4 @@
-"""Critic and actor on two devices: the numbers of one device, ages within their bound, faults that show."""
+"""Critic and actor on two devices: same numbers as one device, bounded ages, visible failures."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from spreeze.errors import UsageError
 from spreeze.learning.compiled.key import CompileKey
 from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.learning.replay import Replay
-from spreeze.learning.two_devices.channel import Channel, ChannelClosed, way_between
-from spreeze.learning.two_devices.halves import ActorUpdater
-from spreeze.learning.two_devices.pair import AHEAD, SideFailed, TwoDeviceUpdater
-from spreeze.learning.update import init_state
-from spreeze.learning.updater import Updater
+from spreeze.learning.state import init_state
+from spreeze.learning.two_devices.channel import Channel, ChannelClosed
+from spreeze.learning.two_devices.critic_actor import ActorUpdater
+from spreeze.learning.two_devices.link import Link, describe_link, find_link
+from spreeze.learning.two_devices.updater import AHEAD, ActorFailed, TwoDeviceUpdater
+from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.machine.facts import Gpu, Machine
 from spreeze.run.plan import make_plan
 from spreeze.settings.auto import resolve
@@ -43,7 +44,7 @@ DEVICES = [
     pytest.param(GPU, GPU, id="cuda-cuda", marks=needs_gpu),
 ]
 CASES = [case for case in cases.CASES if cases.built(*case).actor_loss is not None]
-# Tracing takes seconds each: here those that differ most, `make learning` has the others.
+# Tracing takes seconds: the two that differ most run here, the others in `make learning`.
 OFTEN = {("sac", "Box"), ("fasttd3", "Box")}
 TRACED = [c if c in OFTEN else pytest.param(*c, marks=pytest.mark.learning) for c in CASES]
 RATES = (1e-3, 0.01)
@@ -64,28 +65,30 @@ def pair_of(
     **more: Any,
 ) -> TwoDeviceUpdater:
     replay, state = replay_of(algorithm, first), init_state(algorithm, 0, first)
-    return TwoDeviceUpdater(algorithm, replay, state, 32, RATES, chunk, second, **more)
+    setup = UpdateSetup(algorithm, replay, state, 32, RATES, chunk)
+    return TwoDeviceUpdater(setup, second, **more)
 
 
 def assert_equal_to_one_device(
     algorithm: Algorithm, first: torch.device, second: torch.device
 ) -> None:
     replay, state = replay_of(algorithm, first), init_state(algorithm, 0, first)
-    one = Updater(algorithm, replay, state, 32, RATES, algorithm.config.critic_updates())
-    pair_of(algorithm, first, second, lockstep=True).forget()
+    chunk = algorithm.config.critic_updates()
+    one = Updater(UpdateSetup(algorithm, replay, state, 32, RATES, chunk))
+    pair_of(algorithm, first, second, lockstep=True).release()
     two = pair_of(algorithm, first, second, lockstep=True)
     two.prepare()
     num = 5 * two.chunk
     torch.manual_seed(3)
     for _ in range(num // one.chunk):
-        one.updates()
+        one.run_eager()
     torch.manual_seed(3)
     for _ in range(num // two.chunk):
         two.run()
         assert two.age == two.age_bound == 0
     two.pause()
     assert float(two.state["updates"]) == num
-    on_cpu = {first, second} == {CPU}  # where even the rounding is the same
+    on_cpu = {first, second} == {CPU}  # there even the rounding is the same
     rtol, atol = (1e-5, 1e-6) if on_cpu else (1e-2, 1e-3)
     for name, tensor in one.state.items():
         torch.testing.assert_close(two.state[name], tensor, rtol=rtol, atol=atol)
@@ -135,7 +138,7 @@ def test_running_freely_ages_stay_within_their_bound_and_nothing_is_lost(
 def test_running_freely_a_one_state_problem_is_solved(
     first: torch.device, second: torch.device
 ) -> None:
-    """One state, where the episode ends; the reward is best, 0, where all actions are 0.5."""
+    """One state, one step per episode; the reward is highest, 0, when all actions are 0.5."""
     algorithm = cases.built("td3", "Box", hidden=(32,))
     layout = cases.layout_of(algorithm)
     rows = np.zeros(512, layout.dtype)
@@ -144,55 +147,55 @@ def test_running_freely_a_one_state_problem_is_solved(
     replay = Replay(layout, 512, first)
     replay.insert(rows)
     state = init_state(algorithm, 0, first)
-    pair = TwoDeviceUpdater(algorithm, replay, state, 64, (3e-3, 0.05), 4, second)
+    pair = TwoDeviceUpdater(UpdateSetup(algorithm, replay, state, 64, (3e-3, 0.05), 4), second)
     torch.manual_seed(0)
     for _ in range(250):
         pair.run()
-    pair.forget()
+    pair.release()
     assert pair.metrics()["actor_loss"] == pytest.approx(0.0, abs=0.5)
 
 
-def test_a_crash_of_the_actors_side_is_one_of_the_whole_with_its_cause(
+def test_a_crash_in_the_actors_thread_is_raised_with_its_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = pair_of(cases.built("sac", "Box"))
     real, calls = ActorUpdater.run, []
 
-    def run_a_while(half: ActorUpdater) -> None:
-        calls.append(half)
+    def run_a_while(actor: ActorUpdater) -> None:
+        calls.append(actor)
         if len(calls) == 5:
             raise ZeroDivisionError("the actor fell over")
-        real(half)
+        real(actor)
 
     monkeypatch.setattr(ActorUpdater, "run", run_a_while)
-    what = "cpu, has failed: ZeroDivisionError: the actor fell over"
-    with pytest.raises(SideFailed, match=what) as got:
+    what = "on cpu failed: ZeroDivisionError: the actor fell over"
+    with pytest.raises(ActorFailed, match=what) as got:
         deque((pair.run() for _ in range(50)), 0)
     assert isinstance(got.value.__cause__, ZeroDivisionError)
-    pair.run()  # whoever wants to may go on with what is left
-    pair.forget()
+    pair.run()  # it can continue with the last state
+    pair.release()
 
 
-def test_a_crash_at_the_very_end_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_in_the_last_chunk_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: ActorUpdater) -> None:
         raise ZeroDivisionError
 
     pair = pair_of(cases.built("sac", "Box"))
     monkeypatch.setattr(ActorUpdater, "run", fail)
     pair.run()
-    with pytest.raises(SideFailed):
+    with pytest.raises(ActorFailed):
         pair.pause()
     pair.pause()
 
 
-def test_a_crash_of_the_critics_side_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_of_the_critic_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = pair_of(cases.built("sac", "Box"))
     pair.run()
-    monkeypatch.setattr(pair.critic, "updates", None)
-    pair.critic.use(32, lambda *_: [])
+    monkeypatch.setattr(pair.critic, "run_eager", None)
+    pair.critic.install_compiled(32, lambda *_: [])
     with pytest.raises(TypeError):
         pair.run()
-    pair.forget()
+    pair.release()
 
 
 @pytest.mark.parametrize(("first", "second"), DEVICES)
@@ -203,7 +206,7 @@ def test_the_batch_size_may_change_in_between(first: torch.device, second: torch
         pair.run()
         pair.run()
         assert pair.critic.for_actor[0].shape[:2] == (4, size)
-    pair.forget()
+    pair.release()
     pair.run()
     pair.pause()
     assert float(pair.state["updates"]) == float(pair.actor.state["updates"]) == 36
@@ -214,7 +217,7 @@ def test_without_an_actor_there_is_no_pair() -> None:
         pair_of(cases.built("dqn", "Discrete"))
 
 
-def half_recipe(name: str, kind: str, part: Any) -> CompileKey:
+def part_key(name: str, kind: str, part: Any) -> CompileKey:
     return CompileKey(
         algo=name,
         hyper=dataclasses.asdict(ALGORITHMS[name].config(hidden=(16, 16))),
@@ -230,30 +233,30 @@ def half_recipe(name: str, kind: str, part: Any) -> CompileKey:
 
 @pytest.mark.parametrize("index", [0, 1], ids=["critic", "actor"])
 @pytest.mark.parametrize(("name", "kind"), TRACED)
-def test_a_half_is_the_same_operations_whatever_the_numbers(
+def test_a_part_is_the_same_operations_whatever_the_numbers(
     name: str, kind: str, index: int
 ) -> None:
-    """What is compiled is a trace: it must hold for other transitions and a later state too."""
+    """A compiled update is a trace: it must also hold for other transitions and a later state."""
     pair = pair_of(cases.built(name, kind, hidden=(16, 16)))
-    half = pair.parts[index]
-    made = half_recipe(name, kind, half.part)
-    blank = made.updater("float32", hollow=True)
+    part = pair.parts[index]
+    made = part_key(name, kind, part.part)
+    blank = made.updater("float32", shape_only=True)
     with torch.no_grad():
         traced = make_fx(blank.plain)(*blank.inputs(32))
     for _ in range(2):
         pair.run()
         pair.pause()
-        assert find_mismatch(made, half, traced) is None
+        assert find_mismatch(made, part, traced) is None
 
     def wrong(*inputs: Any) -> Any:
-        first, *rest = half.plain(*inputs)
+        first, *rest = part.plain(*inputs)
         return (first * 1.1, *rest)
 
-    assert half.part in str(find_mismatch(made, half, wrong))
+    assert part.part in str(find_mismatch(made, part, wrong))
 
 
-def test_each_half_has_a_compiled_form_of_its_own() -> None:
-    made = [half_recipe("sac", "Box", part) for part in ("critic", "actor", "whole")]
+def test_each_part_is_compiled_separately() -> None:
+    made = [part_key("sac", "Box", part) for part in ("critic", "actor", "whole")]
     assert len({key.path() for key in made}) == 3
 
 
@@ -307,10 +310,12 @@ def test_a_channel_keeps_the_order_or_takes_the_newest() -> None:
         channel.send(into, 6)
 
 
-def test_the_way_is_said() -> None:
-    assert way_between(CPU, CPU) == ("cpu, cpu: in host memory", False)
-    assert "over the bus" in way_between(torch.device("cuda:0"), CPU)[0]
-    assert "two streams on one GPU" in way_between(*[torch.device("cuda:0")] * 2)[0]
+def test_the_link_between_two_devices_is_known_and_has_words() -> None:
+    gpu = torch.device("cuda:0")
+    assert find_link(CPU, CPU) is Link.HOST_MEMORY
+    assert find_link(gpu, CPU) is find_link(CPU, gpu) is Link.BUS
+    assert find_link(gpu, gpu) is find_link(gpu, torch.device("cuda")) is Link.SAME_DEVICE
+    assert describe_link(gpu, CPU) == "cuda:0 and cpu: over the bus"
 
 
 def test_gpus_that_cannot_reach_each_other_go_through_the_host(
@@ -319,7 +324,7 @@ def test_gpus_that_cannot_reach_each_other_go_through_the_host(
     gpus = torch.device("cuda:0"), torch.device("cuda:1")
     for able in (True, False):
         monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_, able=able: able)
-        assert way_between(*gpus)[1] is not able
+        assert find_link(*gpus) is (Link.PEER_TO_PEER if able else Link.THROUGH_HOST)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ import cases
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.sac import SACConfig, build
 from spreeze.bench.reference import PLAIN
-from spreeze.learning.replay import Replay, draw, gather
-from spreeze.learning.update import init_state, update
-from spreeze.learning.updater import Updater
+from spreeze.learning.minibatch import draw, gather
+from spreeze.learning.replay import Replay
+from spreeze.learning.state import init_state
+from spreeze.learning.update import update
+from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.rows import as_matrix, row_layout
 
 SPEC = cases.BOX
@@ -24,7 +26,7 @@ CONFIG = SACConfig(hidden=(16, 16))
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_an_update_equals_plain_modules_and_optimisers(name: str) -> None:
-    """Written anew with modules and torch.optim, for the algorithms whose losses are few lines so."""
+    """Against modules and torch.optim, for the algorithms whose losses are short that way."""
     (kind,) = ALGORITHMS[name].actions
     algorithm = cases.built(name, kind, hidden=(16, 16), normalise_reward=False)
     state = init_state(algorithm, 0, CPU)
@@ -43,18 +45,19 @@ def test_an_update_equals_plain_modules_and_optimisers(name: str) -> None:
 
 
 def test_a_one_state_problem_has_the_value_of_the_geometric_series() -> None:
-    """Reward 1 for ever with discount 0.9 is worth 10, less what the entropy adds."""
+    """A reward of 1 forever with discount 0.9 is worth 10, apart from the entropy bonus."""
     algorithm = build(SACConfig(hidden=(32,), init_alpha=1e-8), SPEC)
     replay = Replay(row_layout(SPEC), 64, CPU)
     rows = np.zeros(64, row_layout(SPEC).dtype)
     rows["reward"], rows["discount"] = 1.0, 0.9
     rows["action"] = np.random.default_rng(0).uniform(-1, 1, (64, 2))
     replay.insert(rows)
-    updater = Updater(algorithm, replay, init_state(algorithm, 0, CPU), 32, (3e-3, 0.05))
+    state = init_state(algorithm, 0, CPU)
+    updater = Updater(UpdateSetup(algorithm, replay, state, 32, (3e-3, 0.05)))
     torch.manual_seed(0)
     for _ in range(1500):
         updater.run()
-        updater.state["actor"][-1] = -18.0  # hold the temperature at nothing
+        updater.state["actor"][-1] = -18.0  # hold the temperature near zero
     assert updater.metrics()["q_mean"] == pytest.approx(10.0, abs=0.5)
 
 
@@ -109,14 +112,15 @@ def test_columns_are_the_fields_of_the_record() -> None:
 
 
 def test_inputs_stay_the_same_while_new_rows_arrive() -> None:
-    """A compiled update is compared with the plain one on them, one after the other, in mid-run."""
+    """Verification runs the plain and the compiled update on them in turn, while rows arrive."""
     algorithm = build(CONFIG, SPEC)
     layout = row_layout(SPEC)
     replay = Replay(layout, 100, CPU)
     rows = np.zeros(40, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(40, layout.width))
     replay.insert(rows[:20])
-    updater = Updater(algorithm, replay, init_state(algorithm, 0, CPU), 32, (1e-3, 0.01))
+    state = init_state(algorithm, 0, CPU)
+    updater = Updater(UpdateSetup(algorithm, replay, state, 32, (1e-3, 0.01)))
     inputs = updater.inputs(32)
     before = updater.plain(*inputs)
     replay.insert(rows[20:])
@@ -136,15 +140,15 @@ def test_the_fastest_way_gives_the_numbers_of_the_plain_one(
 
     def updater() -> Updater:
         state = init_state(algorithm, 0, replay.device)
-        return Updater(algorithm, replay, state, 32, (1e-3, 0.01), chunk=4)
+        return Updater(UpdateSetup(algorithm, replay, state, 32, (1e-3, 0.01), chunk=4))
 
     plain, fast = updater(), updater()
-    fast.run()  # whatever it prepares must leave no trace
+    fast.run()  # preparing must leave no trace
     fast = updater()
     fast._prepared[32] = fast._prepare()
     torch.manual_seed(5)
     for _ in range(5):
-        plain.updates()
+        plain.run_eager()
     torch.manual_seed(5)
     for _ in range(5):
         fast.run()
@@ -156,17 +160,17 @@ def test_the_fastest_way_gives_the_numbers_of_the_plain_one(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: graphs are captured there")
 @pytest.mark.parametrize("name", ["sac", "fastsac"])
 def test_batch_sizes_take_turns_while_new_rows_arrive(name: str) -> None:
-    """What was captured for one size long ago must see the networks and the rows of today."""
+    """A graph captured for one size must see the networks and the rows as they are now."""
     algorithm = cases.built(name, "Box")
     replay = cases.filled_replay(algorithm, 300, torch.device("cuda"))
+    states = [init_state(algorithm, 0, replay.device) for _ in range(2)]
     plain, fast = (
-        Updater(algorithm, replay, init_state(algorithm, 0, replay.device), 32, (1e-3, 0.01), 4)
-        for _ in range(2)
+        Updater(UpdateSetup(algorithm, replay, state, 32, (1e-3, 0.01), 4)) for state in states
     )
     for fast.batch_size in (32, 48):
         fast.prepare()
     for turn, size in enumerate((32, 48, 32, 32, 48, 48, 32)):
-        for updater, run in ((plain, plain.updates), (fast, fast.run)):
+        for updater, run in ((plain, plain.run_eager), (fast, fast.run)):
             updater.batch_size = size
             torch.manual_seed(turn)
             for _ in range(3):

@@ -99,16 +99,14 @@ def _say(text: str) -> None:
 
 def compile_plan(plan: Plan) -> None:
     """Compile what a run of this plan learns with, unless that was done before."""
-    from spreeze.bench.learner import compiled
-    from spreeze.roles.learner.compile_key import compile_key
+    from spreeze.learning.compiled.job import compile_and_wait
+    from spreeze.roles.learner.compile_key import compile_keys
 
-    config, batch_size = plan.config, resolved(plan.config.learner.batch_size)
-    staged = config.replay.placement == "host" and config.devices[0] != "cpu"
-    halves = len(config.devices) > 1
+    batch_size = resolved(plan.config.learner.batch_size)
     _say(f"compiling updates of batch {batch_size} ...")
     try:
-        for part in ("critic", "actor") if halves else ("whole",):
-            compiled(compile_key(config, plan.spec, batch_size, staged, part))
+        for key in compile_keys(plan.config, plan.spec, batch_size):
+            compile_and_wait(key)
     except RuntimeError as error:
         raise UsageError([f"the update was not compiled: {str(error).strip()}"]) from None
 

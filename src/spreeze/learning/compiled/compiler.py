@@ -1,10 +1,10 @@
-"""Compiling the update: in a process of its own, kept on disk, swapped in when it is ready.
+"""Compiles the update. This module is the program of the compiler's process.
 
-Compilation takes 10 to 60 seconds and all of Python's attention, so it never happens in the learner.
-A process of its own traces the very function that the learner runs, compiles it whole and stores
-the result in the user's cache folder under a name that says everything it depends on. The learner
-loads it in a thread, checks one update against the plain one, and goes on with it. The next run of
-the same shapes finds it there, and need not check it again (`roles.swap.Proof`).
+Compilation takes 10 to 60 seconds and holds Python's lock, so it never happens in the learner. This
+process traces the function that the learner runs, compiles it as a whole and stores the result in the
+user's cache folder, under a name that is a digest of everything it depends on (`key`). The learner loads
+it (`job`), compares one update with the plain one (`verify`) and uses it from then on. The next run of the
+same shapes finds it in the cache, with a record that it was verified.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from spreeze.learning.compiled.key import CPU_SUFFIX, CompileKey, draft_path, set_precision
-from spreeze.learning.compiled.load import load
+from spreeze.learning.compiled.load import load_step
 from spreeze.learning.compiled.recording import save, watch_kernels
-from spreeze.learning.compiled.verify import GROSS, find_mismatch
+from spreeze.learning.compiled.verify import ONE_ROW_TOLERANCE, find_mismatch
 from spreeze.learning.updater import Updater
 from spreeze.machine.facts import cache_folder
 from spreeze.machine.lifeline import die_with_parent
@@ -33,12 +33,12 @@ from spreeze.networks import Arithmetic, unfused_arithmetic
 
 
 def compile_step(key: CompileKey) -> None:
-    """Trace, compile whole, store; with kernels of our own if the device takes them."""
+    """Trace, compile and store the update; with our own kernels if the device supports them."""
     plain = unfused_arithmetic(key.precision)
     for arithmetic in dict.fromkeys((key.arithmetic, plain)):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's own, nobody here can act on them
+                warnings.simplefilter("ignore")  # the compiler's own; nothing to be done about them
                 _compile(key, arithmetic)
             return
         except Exception:
@@ -50,7 +50,7 @@ def compile_step(key: CompileKey) -> None:
 def _compile(key: CompileKey, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
     if platform.machine() == "x86_64":
-        # Every compiler knows AVX, and the CPU says which it has: to try each out takes seconds.
+        # Trust what the CPU says about AVX: trying out each variant takes seconds.
         os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     torch.set_num_threads(key.threads)
     set_precision(key.precision)
@@ -59,7 +59,7 @@ def _compile(key: CompileKey, arithmetic: Arithmetic) -> None:
     path = key.path()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_path(path, os.getpid())
-    updater = key.updater(arithmetic, hollow=True)  # the learner has the memory
+    updater = key.updater(arithmetic, shape_only=True)  # the learner has the memory
     if path.suffix == CPU_SUFFIX:
         _compile_for_cpu(updater, draft)
     else:
@@ -81,46 +81,51 @@ def _compile_for_cpu(updater: Updater, draft: Path) -> None:
     traced, inputs = _trace(updater)
     exported = torch.export.export(traced, inputs, strict=False)
     torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
-    load(draft, updater.device)(*inputs)  # where this crashes, it must not be the learner that does
+    load_step(draft, updater.device)(
+        *inputs
+    )  # if it crashes, let it crash here, not in the learner
 
 
 def _compile_for_gpu(key: CompileKey, updater: Updater, draft: Path) -> None:
     import torch._inductor
 
-    reference = key.updater(unfused_arithmetic(key.precision), hollow=True)
+    reference = key.updater(unfused_arithmetic(key.precision), shape_only=True)
     with watch_kernels() as binaries, torch._inductor.config.patch(_inductor_options()):
         traced, inputs = _trace(updater)
         artifact = torch._inductor.standalone_compile(
             traced, list(inputs), dynamic_shapes="from_example_inputs"
         )
-        if wrong := find_mismatch(key, reference, artifact, GROSS):
+        if wrong := find_mismatch(key, reference, artifact, ONE_ROW_TOLERANCE):
             raise RuntimeError(f"the compiled update gives other numbers: {wrong}")
         try:
             with torch.no_grad():
                 save(artifact, inputs, binaries, draft)
-            if wrong := find_mismatch(key, reference, load(draft, reference.device), GROSS):
+            stored = load_step(draft, reference.device)
+            if wrong := find_mismatch(key, reference, stored, ONE_ROW_TOLERANCE):
                 raise RuntimeError(f"the list of its launches gives other numbers: {wrong}")
-        except Exception:  # another driver, or kernels of another make: the slow form works
+        except (
+            Exception
+        ):  # an unknown driver or kernels not by Triton: the form that loads slowly works
             traceback.print_exc()
             artifact.save(path=str(draft), format="binary")
 
 
 def _inductor_options() -> dict[str, Any]:
-    """What the compiler does better for updates than by default, as far as this version has it."""
+    """Compiler options that make updates faster, as far as this version of torch has them."""
     from torch._inductor import config
 
     wanted = {
-        "combo_kernels": True,  # small kernels side by side: 28 of them become 22
-        "unroll_reductions_threshold": 32,  # the shares of a gradient are added inside Adam's kernel
+        "combo_kernels": True,  # merges small kernels: 28 become 22
+        "unroll_reductions_threshold": 32,  # sums partial gradients inside Adam's kernel
         "triton.mix_order_reduction": False,  # an assertion in torch 2.11 fails on ensembles
-        "use_static_cuda_launcher": False,  # it loads kernels where `watch_kernels` does not look
+        "use_static_cuda_launcher": False,  # it loads kernels past `watch_kernels`
     }
     known = config.get_config_copy()
     return {name: value for name, value in wanted.items() if name in known}
 
 
 if __name__ == "__main__":
-    faulthandler.enable()  # so that the log says where it crashed
+    faulthandler.enable()  # the log says where it crashed
     die_with_parent(int(sys.argv[1]))
-    os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))  # not those of the learner alone
+    os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))  # not only the learner's
     compile_step(CompileKey(**json.load(sys.stdin)))

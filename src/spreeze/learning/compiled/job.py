@@ -1,105 +1,120 @@
-"""One compilation on its way: started in another process, loaded when it is ready."""
+"""One compilation: runs in another process, then loads the result."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
-
-import torch
+from tempfile import TemporaryDirectory
 
 from spreeze.learning.compiled.key import CompileKey, draft_path
-from spreeze.learning.compiled.load import load, loads_instantly
-from spreeze.learning.update import StepFunction
+from spreeze.learning.compiled.load import CompiledUpdate, load_compiled, loads_instantly
+from spreeze.learning.step import StepFunction
 from spreeze.machine.affinity import other_cores
 from spreeze.machine.facts import compiler
 
 SWITCH_S = 0.0005
-"""How long a thread that loads keeps Python to itself while another one learns."""
+"""Python's switch interval while a thread loads: the learner's thread must get its turns."""
+POLL_S = 0.02
+
+
+class RefusalReason(Enum):
+    """Why there is no compiled update."""
+
+    NO_CPP_COMPILER = auto()
+    NOT_STARTED = auto()
+    """The compiler process could not be started."""
+    COMPILATION_FAILED = auto()
+    NOT_LOADED = auto()
+    """The compiled file could not be loaded."""
+    MISMATCH = auto()
+    """It computes other numbers than the plain update."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no compiled update, and the details for the log."""
+
+    reason: RefusalReason
+    detail: str
+
+
+class _Phase(Enum):
+    WAITING = auto()
+    COMPILING = auto()
+    LOADING = auto()
+    DONE = auto()
 
 
 class Compilation:
-    """One compiled update on its way: `poll` it now and then."""
+    """Gets one compiled update: from the cache, or by compiling it in another process.
+
+    WAITING -> COMPILING -> LOADING -> DONE, or straight to LOADING if the cache has it. A refusal leads
+    to DONE from every phase. Call `poll` from time to time to move it on.
+    """
 
     def __init__(self, key: CompileKey, log: Path, wait_s: float = 0) -> None:
-        """Take it from the cache at once; or `poll` starts to compile in the background, after `wait_s`."""
+        """Load it if the cache has it. Otherwise `poll` starts to compile after `wait_s`."""
         self.key = key
-        self.step: StepFunction | None = None
-        """The compiled form, when it is ready and loaded."""
-        self.problem: str | None = None
-        """Why there will be none, in words for the user."""
-        self.path = key.path()
-        """Where it lies."""
-        self.digest = ""
-        """Of the file that `step` came from: another run may replace it."""
-        self._start_s: float | None = None
-        """When to start compiling, until that is done."""
+        self._result: CompiledUpdate | Refusal | None = None
+        self._path = key.path()
+        self._log = log
+        self._start_s = time.monotonic() + wait_s
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self._log = log
-        if self.path.exists():
-            if loads_instantly(self.path):
+        self._phase = _Phase.WAITING
+        if self._path.exists():
+            self._phase = _Phase.LOADING
+            if loads_instantly(self._path):
                 self._load()
             else:
-                self._load_aside()
-        else:
-            if key.device == "cpu" and compiler() is None:
-                self.problem = "no C++ compiler was found (Debian: apt install g++)"
-                return
-            self._start_s = time.monotonic() + wait_s
+                self._load_in_thread()
+        elif key.device == "cpu" and compiler() is None:
+            detail = "no C++ compiler was found (Debian: apt install g++)"
+            self._finish(Refusal(RefusalReason.NO_CPP_COMPILER, detail))
 
-    def poll(self) -> bool:
-        """Whether it is settled: `step` or `problem` is there."""
-        if self.step is not None or self.problem is not None:
-            return True
-        if self._start_s is not None:
-            if time.monotonic() < self._start_s:
-                return False
-            self._start_s = None
-            if not self.path.exists():  # another run may have compiled it meanwhile
-                try:
-                    self._process = self._start()
-                except OSError as error:
-                    self.problem = f"compilation could not be started ({error})"
-                    return True
-        if self._process is not None:
-            code = self._process.poll()
-            if code is None:
-                return False
-            draft = draft_path(self.path, self._process.pid)
-            self._process = None
-            if code != 0 or not self.path.exists():
-                draft.unlink(missing_ok=True)
-                self.problem = f"compilation failed; {self._log} says why"
-                return True
-        if self._thread is None:
-            self._load_aside()
-        return False
+    def poll(self) -> CompiledUpdate | Refusal | None:
+        """Move on if possible. Returns the result, or None as long as there is none."""
+        if self._phase is _Phase.WAITING and time.monotonic() >= self._start_s:
+            if self._path.exists():  # another run has compiled it meanwhile
+                self._load_in_thread()
+            else:
+                self._start()
+        elif self._phase is _Phase.COMPILING:
+            self._check_process()
+        return self._result
 
     def close(self) -> None:
-        """Give up what is still going on, or has not begun."""
-        self._start_s = None
+        """Give up whatever is still under way."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         if self._thread is not None:
             self._thread.join()
+        self._phase = _Phase.DONE
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _finish(self, result: CompiledUpdate | Refusal) -> None:
+        self._result, self._phase = result, _Phase.DONE
+
+    def _start(self) -> None:
+        """Start the compiler's process."""
+        try:
+            self._process, self._phase = self._start_process(), _Phase.COMPILING
+        except OSError as error:
+            detail = f"compilation could not be started ({error})"
+            self._finish(Refusal(RefusalReason.NOT_STARTED, detail))
+
+    def _start_process(self) -> subprocess.Popen[bytes]:
         cores = ",".join(map(str, other_cores()))
-        command = [
-            sys.executable,
-            "-m",
-            "spreeze.learning.compiled.compiler",
-            str(os.getpid()),
-            cores,
-        ]
+        module = "spreeze.learning.compiled.compiler"
+        command = [sys.executable, "-m", module, str(os.getpid()), cores]
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -108,11 +123,27 @@ class Compilation:
         process.stdin.close()
         return process
 
-    def _load_aside(self) -> None:
+    def _check_process(self) -> None:
+        """Load the result when the compiler's process has ended."""
+        assert self._process is not None
+        code = self._process.poll()
+        if code is None:
+            return
+        draft = draft_path(self._path, self._process.pid)
+        self._process = None
+        if code == 0 and self._path.exists():
+            self._load_in_thread()
+            return
+        draft.unlink(missing_ok=True)
+        detail = f"compilation failed; see {self._log}"
+        self._finish(Refusal(RefusalReason.COMPILATION_FAILED, detail))
+
+    def _load_in_thread(self) -> None:
         def load_on_other_cores() -> None:
-            os.sched_setaffinity(0, other_cores())  # of this thread alone
+            os.sched_setaffinity(0, other_cores())  # of this thread only
             self._load()
 
+        self._phase = _Phase.LOADING
         self._thread = threading.Thread(
             target=load_on_other_cores, name="load compiled", daemon=True
         )
@@ -122,14 +153,24 @@ class Compilation:
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         try:
-            content = self.path.read_bytes()
-            self.step = load(self.path, torch.device(self.key.device))
-            if self.path.read_bytes() == content:
-                self.digest = hashlib.sha256(content).hexdigest()
-        except Exception as error:  # whatever is wrong with it: the plain way works
-            self.path.unlink(missing_ok=True)
-            self.problem = (
-                f"the compiled form could not be loaded ({type(error).__name__}: {error})"
-            )
+            self._finish(load_compiled(self.key, self._path))
+        except Exception as error:  # whatever is wrong with the file, the plain update works
+            self._path.unlink(missing_ok=True)
+            detail = f"the compiled update could not be loaded ({type(error).__name__}: {error})"
+            self._finish(Refusal(RefusalReason.NOT_LOADED, detail))
         finally:
             sys.setswitchinterval(before_s)
+
+
+def compile_and_wait(key: CompileKey) -> StepFunction:
+    """The compiled update, built in another process as in a run. Raises RuntimeError if there is none."""
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "compiler.log"
+        compilation = Compilation(key, log)
+        while (result := compilation.poll()) is None:
+            time.sleep(POLL_S)
+        compilation.close()
+        if isinstance(result, Refusal):
+            printed = log.read_text() if log.exists() else ""
+            raise RuntimeError(f"{printed}\n{result.detail}")
+        return result.step

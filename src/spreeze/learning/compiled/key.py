@@ -1,4 +1,4 @@
-"""What a compiled update depends on, and so where it lies in the user's cache folder."""
+"""What a compiled update depends on, and so its name in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -14,23 +14,28 @@ import torch
 
 from spreeze.algos import algorithm_file, find_algorithm
 from spreeze.algos.base import Algorithm, without_data
-from spreeze.learning.replay import Replay
-from spreeze.learning.two_devices.halves import ActorUpdater, CriticUpdater
-from spreeze.learning.update import Part, init_state
-from spreeze.learning.updater import Updater
+from spreeze.learning.replay import Replay, ReplayShape
+from spreeze.learning.state import Part, init_state
+from spreeze.learning.two_devices.critic_actor import ActorUpdater, CriticUpdater
+from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.machine.facts import cache_folder, cpu_name
 from spreeze.networks import Arithmetic, unfused_arithmetic
 from spreeze.rows import Placement, row_layout
 from spreeze.spec import EnvSpec
 
 CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
-COMPILED_PACKAGES = ("learning", "algos", "networks", "policy")
-"""Whatever an update computes is in these packages, in `spec` and in `rows`."""
+SOURCE_ROOT = Path(__file__).parents[2]
+COMPILED_SOURCES = (
+    *("learning/**/*.py", "algos/**/*.py", "networks/**/*.py", "policy/**/*.py"),
+    *("errors.py", "rows.py", "spec.py", "text.py"),
+)
+"""Every module that an update imports. A change in any of them makes compiled updates out of date."""
+EXAMPLE_RATES = (1e-3, 0.01)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileKey:
-    """All that a compiled update depends on, as plain data."""
+    """Everything that a compiled update depends on, as plain data."""
 
     algo: str
     hyper: dict[str, Any]
@@ -40,13 +45,13 @@ class CompileKey:
     device: str
     precision: str
     threads: int
-    staged: bool = False
-    """Whether batches come to the device ready drawn: the replay is out of its reach."""
+    sampled_on_host: bool = False
+    """Whether the host samples the batches, because the device cannot read the replay."""
     part: Part = "whole"
-    """Both networks, or one of them on a device of its own."""
+    """What the device updates: everything, or one of the two networks."""
 
     def path(self) -> Path:
-        """Where the compiled form lies, or will."""
+        """Where the compiled update is, or will be."""
         facts, own_file = dataclasses.asdict(self), algorithm_file(self.algo)
         facts["hyper"] = without_data(self.hyper, own=own_file is not None)
         facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
@@ -56,14 +61,14 @@ class CompileKey:
             else cpu_name()
         )
         facts["torch"] = torch.__version__
-        facts["source"] = _source(own_file)
+        facts["source"] = _source_digest(own_file)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
         suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
         return cache_folder() / "compiled" / f"{digest}{suffix}"
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """How the compiled networks compute, if all goes well."""
+        """How the compiled networks compute, if the device supports it."""
         plain = unfused_arithmetic(self.precision)
         if plain != "bf16" or self.device == "cpu" or find_spec("triton") is None:
             return plain
@@ -74,39 +79,39 @@ class CompileKey:
         entry = find_algorithm(self.algo)
         return entry.build(entry.config(**self.hyper), EnvSpec.from_json(self.spec), arithmetic)
 
-    def updater(self, arithmetic: Arithmetic, hollow: bool = False) -> Updater:
-        """An updater of the same shapes, with an empty replay; a hollow one is just for tracing."""
-        spec = EnvSpec.from_json(self.spec)
-        device = torch.device(self.device)
-        algorithm = self.algorithm(arithmetic)
-        layout = row_layout(spec, algorithm.config.row_format())
-        state, rates = init_state(algorithm, 0, device), (1e-3, 0.01)
-        if self.part == "actor":
-            return ActorUpdater(algorithm, layout, device, state, self.batch_size, rates)
-        placement: Placement = "host" if self.staged else "gpu"
-        prioritised = algorithm.config.priorities()[0] > 0
-        replay = Replay(
-            layout, self.capacity, device, placement, hollow=hollow, prioritised=prioritised
-        )
-        kind = CriticUpdater if self.part == "critic" else Updater
-        return kind(algorithm, replay, state, self.batch_size, rates)
+    def updater(self, arithmetic: Arithmetic, shape_only: bool = False) -> Updater:
+        """An updater of the same shapes with an empty replay; `shape_only`: without memory, for tracing."""
+        device, algorithm = torch.device(self.device), self.algorithm(arithmetic)
+        layout = row_layout(EnvSpec.from_json(self.spec), algorithm.config.row_format())
+        for_actor = self.part == "actor"  # which never reads the replay
+        placement: Placement = "host" if self.sampled_on_host or for_actor else "gpu"
+        prioritised = algorithm.config.priorities()[0] > 0 and not for_actor
+        kind = ReplayShape if shape_only else Replay
+        capacity = 1 if for_actor else self.capacity
+        replay = kind(layout, capacity, device, placement, prioritised=prioritised)
+        state = init_state(algorithm, 0, device)
+        setup = UpdateSetup(algorithm, replay, state, self.batch_size, EXAMPLE_RATES)
+        if for_actor:
+            return ActorUpdater(setup, device)
+        return CriticUpdater(setup) if self.part == "critic" else Updater(setup)
 
 
 def set_precision(precision: str) -> None:
-    """How float32 matrix products are computed on a GPU: exactly, or with TF32 tensor cores."""
+    """How a GPU computes float32 matrix products: exactly, or with TF32 tensor cores."""
     torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
 
 
-def _source(more: Path | None) -> str:
-    """A digest of the code that is compiled, of a user's own too: a change in it must not find an old form."""
-    root = Path(__file__).parents[2]
-    ours = [
-        path for package in COMPILED_PACKAGES for path in sorted((root / package).rglob("*.py"))
-    ]
-    files = [root / "spec.py", root / "rows.py", *ours, *([more] if more else [])]
+def source_files() -> list[Path]:
+    """The files of Spreeze that decide what an update computes."""
+    return [path for pattern in COMPILED_SOURCES for path in sorted(SOURCE_ROOT.glob(pattern))]
+
+
+def _source_digest(own_file: Path | None) -> str:
+    """A digest of the code that is compiled, including the user's own algorithm."""
+    files = [*source_files(), *([own_file] if own_file else [])]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def draft_path(path: Path, pid: int) -> Path:
-    """Where a process writes what will lie at `path` when it is whole."""
+    """Where a process writes what will be at `path` when it is complete."""
     return path.with_name(f"{pid}-{path.name}")

@@ -1,13 +1,13 @@
-"""A compiled update as a list of launches: kernels of its own, and matrix products of the library.
+"""A compiled update as a list of launches: its kernels, and matrix products of the library.
 
-The compiler's own files can only be loaded by the compiler: seconds of imports, and a multiple of
-that beside busy samplers, in which the learner crawls. What comes out in the end are some thirty
-kernels, launched with the same arguments each time. `recording.py` wrote them down; this loads them
-within milliseconds, with nothing but torch and the GPU's driver.
+Only the compiler can load the compiler's own files: that takes seconds of imports, and several times that
+beside busy samplers, while the learner crawls. But in the end an update is some thirty kernels, launched
+with the same arguments each time. `recording.py` writes them down; this module loads them within
+milliseconds, with nothing but torch and the GPU's driver.
 
-In the list a pointer is a place: so many bytes into an input, or into the arena, the memory for
-whatever the update computes. There are two arenas, which take turns, for what one call gives is what
-the next one takes: copying it out would cost a tenth of an update.
+In the list a pointer is a place: an offset into an input, or into the arena, the memory for everything
+that the update computes. Two arenas take turns, because the outputs of one call are the inputs of the
+next: copying them would cost a tenth of an update.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import torch
 from torch import Tensor
 
 Place = tuple[int, int]
-"""Which memory, counted through the inputs, and how many bytes into it."""
+"""The index of the input, or ARENA, and the offset in bytes."""
 
 ARENA = -1
 LISTING = "launches.json"
 STATIC_SHARED_SIZE, MAX_DYNAMIC_SHARED_SIZE, PREFER_SHARED, MOST_SHARED_OF_A_BLOCK = 1, 8, 1, 97
-"""Names of the driver for what it is asked and told."""
-SHARED_WITHOUT_ASKING = 48 << 10
+"""Numbers of the driver's attributes and settings."""
+DEFAULT_MAX_SHARED = 48 << 10
+"""Bytes of shared memory that a kernel may use without asking for more."""
 
 
 @cache
@@ -41,17 +42,17 @@ def library() -> ctypes.CDLL:
 
 
 def driver(name: str, *arguments: Any) -> None:
-    """Call the driver; raises if it fails."""
+    """Call a function of the driver; raises if it fails."""
     if status := getattr(library(), name)(*arguments):
         raise RuntimeError(f"{name} failed with CUDA error {status}")
 
 
 class Launches:
-    """A stored update, ready to be called: (*inputs) -> outputs, which live until the next but one."""
+    """A stored update, ready to be called. Its outputs stay valid until the call after the next."""
 
     def __init__(self, file: Path, device: torch.device) -> None:
-        """Load the kernels and take the memory."""
-        torch.zeros(1, device=device)  # the driver's calls need a device in use
+        """Load the kernels and allocate the memory."""
+        torch.zeros(1, device=device)  # creates the context that the driver's calls need
         with zipfile.ZipFile(file) as archive, torch.cuda.device(device):
             listing = json.loads(archive.read(LISTING))
             self._calls: list[_Launch | _Product] = []
@@ -62,7 +63,7 @@ class Launches:
                     continue
                 if (kernel := call["kernel"]) not in functions:
                     functions[kernel] = _function(archive.read(kernel), call["name"])
-                if call["shared"] > SHARED_WITHOUT_ASKING:
+                if call["shared"] > DEFAULT_MAX_SHARED:
                     _allow_shared(functions[kernel])
                 self._calls.append(_Launch(functions[kernel], call))
         self._arenas = [
@@ -77,7 +78,7 @@ class Launches:
         self._arenas.reverse()
         self._outputs.reverse()
         arena, device = self._arenas[0], self._arenas[0].device
-        # Kernels read whole lines, so they were made for addresses that are multiples of 16.
+        # Kernels use wide loads: they were compiled for addresses that are multiples of 16.
         aligned = [x if x.data_ptr() % 16 == 0 else x.clone() for x in inputs]
         memories = (*aligned, arena)  # the arena is the last: -1
         stream = c_void_p(torch.cuda.current_stream(device).cuda_stream)
@@ -95,9 +96,9 @@ def _function(binary: bytes, name: str) -> c_void_p:
 
 
 def _allow_shared(function: c_void_p) -> None:
-    """Let a kernel have more shared memory, as Triton does it: all that a block may have.
+    """Allow a kernel as much shared memory as a block may have, as Triton does.
 
-    With just what it needs, fewer blocks get room on a multiprocessor.
+    With only what it needs, fewer blocks fit on a multiprocessor.
     """
     device, most, static = c_int(), c_int(), c_int()
     driver("cuCtxGetDevice", byref(device))
@@ -109,7 +110,7 @@ def _allow_shared(function: c_void_p) -> None:
 
 
 def _view(memories: Sequence[Tensor], tensor: dict[str, Any]) -> Tensor:
-    """A tensor of the list, in the memory at hand."""
+    """A tensor of the list, as a view into one of the memories."""
     memory, offset = tensor["place"]
     base, dtype = memories[memory], getattr(torch, tensor["dtype"])
     storage = base.untyped_storage()
@@ -144,7 +145,7 @@ class _Launch:
             else:
                 values.append(ctypes.c_uint64())
                 self._pointers.append((values[-1], tuple(argument)))
-        self._values = values  # the addresses below are theirs
+        self._values = values  # kept alive: the addresses below point into them
         self._arguments = (c_void_p * len(values))(*map(ctypes.addressof, values))
 
     def __call__(self, memories: Sequence[Tensor], stream: c_void_p) -> None:

@@ -1,50 +1,71 @@
-"""Loading a compiled update from its file."""
+"""Loads a compiled update from its file."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import is_zipfile
 
 import torch
 
-from spreeze.learning.compiled.key import CPU_SUFFIX
+from spreeze.learning.compiled.key import CPU_SUFFIX, CompileKey
 from spreeze.learning.compiled.launches import Launches
-from spreeze.learning.update import StepFunction
+from spreeze.learning.step import StepFunction
 from spreeze.machine.facts import cache_folder
 
 
+@dataclass(frozen=True)
+class CompiledUpdate:
+    """A compiled update, loaded."""
+
+    key: CompileKey
+    path: Path
+    step: StepFunction
+    digest: str
+    """Of the file it was loaded from; empty if another run replaced the file meanwhile."""
+
+
+def load_compiled(key: CompileKey, path: Path) -> CompiledUpdate:
+    """The compiled update at `path`."""
+    content = path.read_bytes()
+    step = load_step(path, torch.device(key.device))
+    unchanged = path.read_bytes() == content
+    return CompiledUpdate(key, path, step, hashlib.sha256(content).hexdigest() if unchanged else "")
+
+
 def loads_instantly(path: Path) -> bool:
-    """Whether a compiled form loads in milliseconds; else it takes seconds of Python's imports."""
+    """Whether a compiled update loads in milliseconds. Otherwise it takes seconds of Python imports."""
     return path.suffix == CPU_SUFFIX or is_zipfile(path)
 
 
-def load(path: Path, device: torch.device) -> StepFunction:
-    """A compiled update from its file."""
+def load_step(path: Path, device: torch.device) -> StepFunction:
+    """The function of a compiled update."""
     if path.suffix == CPU_SUFFIX:
-        # The loader itself: the function around it imports the whole compiler, five seconds in which
-        # a learner on the same cores hardly gets on. This takes five milliseconds.
+        # The bare loader takes five milliseconds. torch's function around it imports the whole compiler:
+        # five seconds in which a learner on the same cores hardly gets anything done.
         loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
-        _remove_what_was_unpacked()
+        _remove_unpacked_files()
         return lambda *inputs: loader.run(list(inputs))
     if is_zipfile(path):
         return Launches(path, device)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # else it starts processes,
-    torch.hub.tqdm.monitor_interval = 0  # type: ignore[attr-defined]  # and with a bar a thread
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # otherwise it starts processes,
+    torch.hub.tqdm.monitor_interval = 0  # type: ignore[attr-defined]  # and tqdm starts a thread
     from torch._inductor.standalone_compile import CompiledArtifact
 
     if find_spec("triton"):
-        import spreeze.networks.fused  # noqa: F401  (its operators are called by name)
+        import spreeze.networks.fused  # noqa: F401  (registers operators that are called by name)
     step: StepFunction = CompiledArtifact.load(path=str(path), format="binary")
     return step
 
 
-def _remove_what_was_unpacked() -> None:
-    """The loader leaves a folder of temporary files: what is mapped from there needs no name any more."""
+def _remove_unpacked_files() -> None:
+    """Remove the temporary folder that the loader leaves. Files that are mapped need no name any more."""
     mapped = Path("/proc/self/maps").read_text()
     for folder in set(re.findall(r"/\S*/aotinductor_\w+(?=/)", mapped)):
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Writing a compiled update down as a list of launches, in the process that compiles; see `launches.py`.
+"""Writes a compiled update down as a list of launches, in the compiler's process; see `launches.py`.
 
-One update is captured as a CUDA graph, and the launches are read out of it. The machine code of
-Triton's kernels was noted when they were loaded. The library's matrix products have none to note:
-their calls are written down instead, in place of whatever they launched.
+One update is captured as a CUDA graph, and the launches are read from the graph. The machine code of
+Triton's kernels was recorded when they were loaded. The kernels of the library's matrix products cannot
+be recorded: their calls are written down instead, in place of the kernels that they launched.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from torch import Tensor
 from spreeze.learning.compiled.launches import ARENA, LISTING, Place, driver, library
 
 Binaries = dict[int, tuple[str, bytes]]
-"""By the driver's handle: name and machine code of a kernel."""
+"""Name and machine code of a kernel, by the driver's handle."""
 
 ALIGNMENT = 512
 ADDRESSES = range(1 << 33, 1 << 56)
-"""No count in an argument is as large, no address of a device is smaller, and doubles lie above."""
+"""Values that are device addresses: counts are smaller, doubles are larger."""
 KERNEL_NODE = 0
 PRODUCTS = {"mm": "mm", "bmm": "bmm", "addmm": "addmm", "baddbmm": "baddbmm", "bias_addmm": "addmm"}
-"""Matrix products by the compiler's name for them, and torch's."""
+"""Matrix products: the compiler's name and torch's."""
 
 
 class _KernelNode(Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2 of the driver."""
+    """The driver's CUDA_KERNEL_NODE_PARAMS_v2."""
 
     _fields_ = (
         ("function", c_void_p),
@@ -53,7 +53,7 @@ class _KernelNode(Structure):
 
 @contextmanager
 def watch_kernels() -> Iterator[Binaries]:
-    """The kernels that Triton loads in the meantime."""
+    """Record the kernels that Triton loads inside this context."""
     from triton.runtime import driver
 
     tools, binaries = driver.active.utils, Binaries()
@@ -73,7 +73,7 @@ def watch_kernels() -> Iterator[Binaries]:
 
 @dataclass(frozen=True)
 class _Strided:
-    """Where a tensor lies, and how. Not the tensor: that would keep its memory from being used again."""
+    """Address and layout of a tensor. Not the tensor itself: that would keep its memory from being reused."""
 
     address: int
     shape: tuple[int, ...]
@@ -88,7 +88,7 @@ def _strided(tensor: Tensor) -> _Strided:
 
 @dataclass(frozen=True)
 class _ProductCall:
-    """A matrix product in a capture, and which nodes of the graph it became."""
+    """A matrix product in a capture, and the nodes of the graph that it became."""
 
     product: str
     tensors: list[_Strided]
@@ -99,7 +99,7 @@ class _ProductCall:
 
 @contextmanager
 def _watch_products() -> Iterator[list[_ProductCall]]:
-    """The matrix products that a compiled function calls in the meantime, in a capture."""
+    """Record the matrix products that a compiled function calls inside this context, in a capture."""
     from torch._inductor.select_algorithm import extern_kernels
 
     calls: list[_ProductCall] = []
@@ -126,8 +126,8 @@ def _watch_products() -> Iterator[list[_ProductCall]]:
 
 
 def save(step: Callable[..., Any], inputs: Sequence[Tensor], binaries: Binaries, to: Path) -> None:
-    """Run `step` once and keep its launches in a file; its kernels must be among `binaries`."""
-    for _ in range(2):  # whatever it does just once
+    """Capture one call of `step` and write its launches to a file; `binaries` has its kernels."""
+    for _ in range(2):  # warm up
         step(*inputs)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph), _watch_products() as products:
@@ -138,7 +138,7 @@ def save(step: Callable[..., Any], inputs: Sequence[Tensor], binaries: Binaries,
     def of_kernel(node: int) -> dict[str, Any]:
         launch = _launch(node)
         if launch.function not in binaries:
-            raise RuntimeError("a kernel that Triton did not make")
+            raise RuntimeError("a kernel that Triton did not compile")
         return {
             "kernel": kernels.setdefault(launch.function, f"{len(kernels)}.cubin"),
             "name": binaries[launch.function][0],
@@ -172,7 +172,7 @@ def save(step: Callable[..., Any], inputs: Sequence[Tensor], binaries: Binaries,
 
 
 class _Memory:
-    """Tells addresses of a capture apart: which input, or where in the arena."""
+    """Tells which input an address of a capture belongs to, or where in the arena it is."""
 
     def __init__(self, inputs: Sequence[Tensor], pool: Any) -> None:
         self._ranges: list[tuple[int, int, int, int]] = []  # begin, end, memory, bytes into it
@@ -187,19 +187,19 @@ class _Memory:
         ends.sort()
         for i, tensor in enumerate(inputs):
             begin = tensor.data_ptr()
-            # A hollow replay has less memory than its shape says: it ends with its block of memory.
+            # A `ReplayShape` has less memory than its shape says: it ends with its block of memory.
             end = min(begin + tensor.nbytes, ends[bisect(ends, begin)])
             self._ranges.append((begin, end, i, 0))
 
     def place(self, address: int) -> Place:
-        """Where an address lies."""
+        """The place of an address."""
         for begin, end, memory, start in self._ranges:
             if begin <= address < end:
                 return memory, start + address - begin
-        raise RuntimeError("an address that is neither an input nor made by the update")
+        raise RuntimeError("an address that is neither in an input nor allocated by the update")
 
     def tensor(self, tensor: _Strided) -> dict[str, Any]:
-        """A tensor by its place."""
+        """A tensor, with its place instead of its address."""
         return {
             "place": self.place(tensor.address),
             "shape": tensor.shape,
@@ -208,14 +208,14 @@ class _Memory:
         }
 
     def relocatable(self, raw: bytes) -> Place | str:
-        """An argument: a place if it is a pointer, else its bytes in hexadecimal."""
+        """An argument: a place if it is a pointer, otherwise its bytes in hexadecimal."""
         number = int.from_bytes(raw, "little")
         is_pointer = len(raw) == 8 and number in ADDRESSES
         return self.place(number) if is_pointer else raw.hex()
 
 
 def _nodes(graph: c_void_p) -> list[int]:
-    """The nodes of a graph, in the order of their capture: each waits for the one before, if any."""
+    """The nodes of a graph in the order of their capture. Each must wait for the one before."""
     count = c_size_t()
     driver("cuGraphGetNodes", graph, None, byref(count))
     nodes = (c_void_p * count.value)()
@@ -226,14 +226,14 @@ def _nodes(graph: c_void_p) -> list[int]:
     kinds = (c_uint64 * count.value)()
     driver("cuGraphGetEdges_v2", graph, ahead, behind, kinds, byref(count))
     if count.value != len(nodes) - 1:
-        raise RuntimeError("kernels side by side")
+        raise RuntimeError("kernels that run in parallel")
     for first, second in zip(ahead, behind, strict=True):
         waits[second].append(first)
     return list(TopologicalSorter(waits).static_order())
 
 
 def _num_captured() -> int:
-    """How many nodes the capture on the current stream has by now."""
+    """How many nodes the capture on the current stream has so far."""
     status, identity, graph, count = c_int(), c_uint64(), c_void_p(), c_size_t()
     stream = c_void_p(torch.cuda.current_stream().cuda_stream)
     outs = (byref(status), byref(identity), byref(graph), None, None)
@@ -257,7 +257,7 @@ def _arguments(node: _KernelNode) -> list[bytes]:
     arguments: list[bytes] = []
     offset, size = c_size_t(), c_size_t()
     function = c_void_p(node.function)
-    info = library().cuFuncGetParamInfo  # fails behind the last one
+    info = library().cuFuncGetParamInfo  # fails after the last one
     while info(function, c_size_t(len(arguments)), byref(offset), byref(size)) == 0:
         arguments.append(ctypes.string_at(node.arguments[len(arguments)], size.value))
     return arguments

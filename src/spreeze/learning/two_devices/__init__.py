@@ -1,1 +1,1 @@
-"""Critic and actor on two devices: the halves of an update and the channels between them."""
+"""Critic and actor on two devices: an updater for each, and the channels between them."""

@@ -1,29 +1,43 @@
-"""What the compiled update of a run depends on."""
+"""What the compiled updates of a run depend on."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from spreeze.learning.compiled.key import CompileKey
-from spreeze.learning.update import Part
+from spreeze.learning.state import Part
+from spreeze.rows import Placement
 from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
 
 
-def compile_key(
-    config: Config, spec: EnvSpec, batch_size: int, staged: bool = False, part: Part = "whole"
+def compile_keys(
+    config: Config, spec: EnvSpec, batch_size: int, placement: Placement | None = None
+) -> list[CompileKey]:
+    """The key of each part of a run's update: one on one device, critic and actor on two.
+
+    `placement` is where the replay really is; by default where the config puts it.
+    """
+    parts: tuple[Part, ...] = ("whole",) if len(config.devices) == 1 else ("critic", "actor")
+    if placement is None:
+        placement = resolved(config.replay.placement)
+    return [_compile_key(config, spec, batch_size, placement, part) for part in parts]
+
+
+def _compile_key(
+    config: Config, spec: EnvSpec, batch_size: int, placement: Placement, part: Part
 ) -> CompileKey:
-    """What the update of a run depends on, or a half of it."""
-    of_actor = part == "actor"  # which never sees the replay
+    for_actor = part == "actor"  # which never reads the replay
+    device = config.devices[-1 if for_actor else 0]
     return CompileKey(
         algo=config.algo,
         hyper=dataclasses.asdict(config.hyper),
         spec=spec.to_json(),
-        capacity=0 if of_actor else resolved(config.replay.capacity),
+        capacity=0 if for_actor else resolved(config.replay.capacity),
         batch_size=batch_size,
-        device=config.devices[-1 if of_actor else 0],
+        device=device,
         precision=resolved(config.learner.precision),
         threads=resolved(config.learner.threads),
-        staged=staged and not of_actor,
+        sampled_on_host=placement == "host" and device != "cpu" and not for_actor,
         part=part,
     )

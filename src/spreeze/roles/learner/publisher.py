@@ -1,4 +1,4 @@
-"""Policies from the learner to the weights wire."""
+"""Publishes policies to the weights wire."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spreeze.learning.replay import sleeping_event
+from spreeze.learning.replay_memory import blocking_event
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.spec import Floats
 
 
 class PolicyPublisher:
-    """Publishes policies; on a GPU each one while the updates after it run already."""
+    """Publishes policies; on a GPU each one while the next updates already run."""
 
     def __init__(self, ctx: Context, policy: Policy, device: torch.device) -> None:
         """Publish to the weights wire of `ctx`."""
@@ -22,9 +22,9 @@ class PolicyPublisher:
         self._pending: _Slot | None = None
 
     def send(self, policy: Tensor, updates: int) -> None:
-        """Take the policy after so many updates. On a GPU: the one before is published now.
+        """Take the policy after `updates` updates. On a GPU, publish the one taken before.
 
-        This waits for the updates of the one before, so that never more than two chunks are enqueued.
+        This waits for the updates of the one before, so at most two chunks are ever enqueued.
         """
         if not self._slots:
             self._publish(policy.numpy(), updates)
@@ -36,13 +36,13 @@ class PolicyPublisher:
         self._pending = slot
 
     def flush(self) -> None:
-        """Publish what was taken and is not out yet."""
+        """Publish the policy that was taken but is not published yet, if any."""
         if self._pending is not None:
             slot, self._pending = self._pending, None
             self._publish(slot.wait(), slot.updates)
 
     def _publish(self, vector: Floats, updates: int) -> None:
-        # Samplers stay on the last good policy if the newest one is broken.
+        # If the newest policy is broken, samplers keep the last good one.
         if np.isfinite(vector.sum()):
             self._ctx.weights.publish(vector, updates, self._ctx.control.env_steps)
         else:
@@ -50,11 +50,11 @@ class PolicyPublisher:
 
 
 class _Slot:
-    """A policy on its way from the GPU."""
+    """Page-locked memory for a policy that is copied from the GPU."""
 
     def __init__(self, size: int) -> None:
         self._vector = torch.zeros(size, pin_memory=True)
-        self._arrived = sleeping_event()
+        self._arrived = blocking_event()
         self.updates = 0
 
     def take(self, policy: Tensor, updates: int) -> None:

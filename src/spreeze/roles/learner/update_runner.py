@@ -1,69 +1,91 @@
-"""Which form of the update runs: swapped for a compiled one, another batch size or less memory, in mid-run."""
+"""Decides how updates run: plain or compiled, with which batch size, with how much memory."""
 
 from __future__ import annotations
 
 import gc
-import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from enum import Enum, auto
 
 import torch
 
-from spreeze.algos import algorithm_file
-from spreeze.learning.compiled.job import Compilation
+from spreeze.learning.compiled.job import Compilation, Refusal, RefusalReason
 from spreeze.learning.compiled.key import CompileKey
-from spreeze.learning.compiled.load import loads_instantly
-from spreeze.learning.compiled.verify import find_mismatch
+from spreeze.learning.compiled.load import CompiledUpdate, loads_instantly
+from spreeze.learning.compiled.verify import verify
 from spreeze.learning.replay import Replay
-from spreeze.learning.two_devices.pair import TwoDeviceUpdater
+from spreeze.learning.two_devices.updater import AnyUpdater
 from spreeze.learning.updater import Updater, out_of_memory
 from spreeze.roles.context import Context
-from spreeze.roles.learner.compile_key import compile_key
+from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import resolved
-from spreeze.store.files import write_atomic
+from spreeze.wires.control import CompileState
 
-Learning = Updater | TwoDeviceUpdater
-"""On one device or on two."""
-SMALLEST_BATCH = 256
+MIN_BATCH_SIZE = 256
 """Out of GPU memory, batches are halved down to this."""
-PATIENCE_S = 10.0
-"""Where the learner shares its cores, it learns this long before anything is compiled beside it: the compiler
-takes its share of them, and what is solved by then is solved sooner without."""
+COMPILE_DELAY_S = 10.0
+"""Delay before compiling on shared cores; short tasks finish faster without it."""
+
+
+class Form(Enum):
+    """How updates of one batch size run."""
+
+    PLAIN = auto()
+    """Not compiled, and no compiled form is wanted."""
+    COMPILING = auto()
+    """Plain, until the compiled form is loaded and verified."""
+    COMPILED = auto()
+    NO_COMPILER = auto()
+    """Plain: there is no C++ compiler."""
+    REFUSED = auto()
+    """Plain: compilation failed, or the compiled update gives other numbers."""
+
+
+REPORTED = {
+    Form.PLAIN: CompileState.PLAIN,
+    Form.COMPILING: CompileState.PLAIN,
+    Form.COMPILED: CompileState.COMPILED,
+    Form.NO_COMPILER: CompileState.NO_CPP_COMPILER,
+    Form.REFUSED: CompileState.REFUSED,
+}
+"""The word on the control wire."""
 
 
 class UpdateRunner:
-    """Runs the update in the form that fits: compiled when that is ready, with the batch size that is
-    asked for, and with less memory where there is not enough."""
+    """Runs the update in the best form available, and owns the decision which one that is.
 
-    def __init__(self, ctx: Context, updater: Learning, replay: Replay) -> None:
-        """Take what is compiled already; anything else waits for the first update."""
+    Each batch size has a form of its own and moves along:
+
+        PLAIN                                              if no compiled form is wanted
+        COMPILING -> COMPILED | NO_COMPILER | REFUSED      otherwise; all three are final
+
+    `_advance` makes these moves. While a new size is COMPILING, the size before stays in use if it is
+    final. When GPU memory runs out, the replay moves to the host, then batches are halved: `_need_less`.
+    """
+
+    def __init__(self, ctx: Context, updater: AnyUpdater, replay: Replay) -> None:
+        """Start to load what is compiled already. Compiling waits for the first update."""
         self._ctx = ctx
         self._updater = updater
         self._replay = replay
-        self._running: dict[int, list[Compilation]] = {}
-        """By batch size: a compilation for each part."""
-        self._verdicts: dict[int, int] = {}
-        """By batch size: the word `compiled`, once that is settled."""
-        # One process that takes turns must not change its arithmetic at a random moment.
-        self._wanted = ctx.config.learner.compile and not ctx.config.serial
-        self._alone_until_s = 0.0
-        """Set by the first update."""
-        size = resolved(ctx.config.learner.batch_size)
-        self._largest = 1 << 62
-        """Batch size that is known to fit."""
-        paths = [key.path() for key in self._keys(size)] if self._wanted else []
-        if paths and all(path.exists() for path in paths):
-            if not all(map(loads_instantly, paths)):
-                # The plain form first: its preparation is slow beside a thread that loads.
-                with _shortage_allowed():
-                    updater.prepare()
-            self._compilations(size)
+        self._forms: dict[int, Form] = {}
+        """By batch size."""
+        self._compilations: dict[int, list[Compilation]] = {}
+        """By batch size: one for each part of the update."""
+        # A serial run must repeat, so it must not change its arithmetic at a random moment.
+        self._compile = ctx.config.learner.compile and not ctx.config.serial
+        self._compile_from_s = 0.0
+        """When compiling may start on shared cores; the first update sets it."""
+        self._max_batch_size = 1 << 62
+        """The largest batch that fits into memory, as far as known."""
+        if self._compile:
+            self._load_cached(resolved(ctx.config.learner.batch_size))
 
     def run(self) -> None:
-        """One chunk of updates; out of GPU memory, what needs less of it."""
-        self._alone_until_s = self._alone_until_s or time.monotonic() + PATIENCE_S
+        """One chunk of updates. If GPU memory is short, change to what needs less of it."""
+        self._compile_from_s = self._compile_from_s or time.monotonic() + COMPILE_DELAY_S
         while True:
             try:
                 self.poll()
@@ -72,80 +94,99 @@ class UpdateRunner:
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-                failure = error.with_traceback(None)  # which would keep tensors
+                failure = error.with_traceback(None)  # the traceback would keep tensors
             if not self._need_less():
                 raise failure
 
     def poll(self) -> None:
-        """Look at the batch size that is asked for, and at what has been compiled."""
-        updater, counters, verdicts = self._updater, self._ctx.counters, self._verdicts
-        size = min(int(self._ctx.control.supervisor["batch_size"]), self._largest)
-        if self._wanted and size not in verdicts:
-            compilations = self._compilations(size)
-            if all([compilation.poll() for compilation in compilations]):
-                verdicts[size] = self._judge(size, compilations)
-            elif updater.batch_size in verdicts and updater.batch_size <= self._largest:
-                size = updater.batch_size  # it stays until the new one is compiled, too
+        """Follow the batch size that the supervisor asks for, and move its form on."""
+        updater, counters = self._updater, self._ctx.counters
+        size = min(int(self._ctx.control.supervisor["batch_size"]), self._max_batch_size)
+        form = self._advance(size)
+        if form is Form.COMPILING and updater.batch_size <= self._max_batch_size:
+            running = self._forms.get(updater.batch_size, Form.COMPILING)
+            if running is not Form.COMPILING:  # it stays until the new size is ready
+                size, form = updater.batch_size, running
         updater.batch_size = counters["batch_size"] = size
-        counters["compiled"] = verdicts.get(size, 0)
+        counters["compiled"] = REPORTED[form]
 
     def close(self) -> None:
-        """End what is still being compiled, and what works on another device."""
-        for compilations in self._running.values():
+        """End compilations, and work on another device."""
+        for compilations in self._compilations.values():
             for compilation in compilations:
                 compilation.close()
         self._updater.pause()
 
-    def _judge(self, size: int, compilations: list[Compilation]) -> int:
-        """Take what is compiled into use if it is right; returns the word `compiled`."""
+    def _advance(self, size: int) -> Form:
+        """Move the form of a batch size on as far as possible."""
+        form = self._forms.get(size)
+        if form is None:
+            form = Form.COMPILING if self._compile else Form.PLAIN
+        if form is Form.COMPILING:
+            results = [compilation.poll() for compilation in self._compilations_for(size)]
+            ready = [result for result in results if result is not None]
+            if len(ready) == len(results):
+                form = self._judge(size, ready)
+        self._forms[size] = form
+        return form
+
+    def _judge(self, size: int, results: list[CompiledUpdate | Refusal]) -> Form:
+        """Verify the compiled parts and install those that are right."""
         self._updater.batch_size = size
         self._updater.pause()
-        verdict = 1
-        for part, compilation in zip(self._updater.parts, compilations, strict=True):
-            step, problem = compilation.step, compilation.problem
-            if step is not None:
-                proof = VerificationRecord(compilation)
-                if known := proof.metric_names():
-                    part.plain.metric_names, wrong = known, None
-                else:
-                    wrong = find_mismatch(compilation.key, part, step)
-                if wrong is None:
-                    if not known:
-                        proof.write(part.plain.metric_names)
-                    part.use(size, step)
-                    found = "were found right before" if known else "are right"
-                    self._ctx.note(f"compiled updates of batch {size} are loaded and {found}")
-                    continue
-                problem = f"the compiled update differs from the plain one: {wrong}"
-            print(problem)
-            verdict = 2 if "C++" in (problem or "") else 3
-        return verdict
+        form = Form.COMPILED
+        for part, result in zip(self._updater.parts, results, strict=True):
+            refusal = result if isinstance(result, Refusal) else self._install(part, result)
+            if refusal is not None:
+                print(refusal.detail)
+                no_compiler = refusal.reason is RefusalReason.NO_CPP_COMPILER
+                form = Form.NO_COMPILER if no_compiler else Form.REFUSED
+        return form
+
+    def _install(self, part: Updater, compiled: CompiledUpdate) -> Refusal | None:
+        """Use a compiled part from now on, unless it gives other numbers than the plain one."""
+        found = verify(compiled, part)
+        if found.mismatch is not None:
+            detail = f"the compiled update differs from the plain one: {found.mismatch}"
+            return Refusal(RefusalReason.MISMATCH, detail)
+        size = compiled.key.batch_size
+        part.install_compiled(size, compiled.step)
+        verified = "were verified before" if found.from_record else "are verified"
+        self._ctx.note(f"compiled updates of batch {size} are loaded and {verified}")
+        return None
+
+    def _load_cached(self, size: int) -> None:
+        """Start to load the compiled form of a batch size, if the cache has it."""
+        paths = [key.path() for key in self._keys(size)]
+        if all(path.exists() for path in paths):
+            if not all(map(loads_instantly, paths)):
+                # Prepare the plain form first: that is slow beside a thread that loads.
+                with _memory_shortage_allowed():
+                    self._updater.prepare()
+            self._compilations_for(size)
 
     def _keys(self, size: int) -> list[CompileKey]:
-        """What each part of the update depends on."""
-        config, spec, staged = self._ctx.config, self._ctx.spec, self._replay.staged
-        return [compile_key(config, spec, size, staged, x.part) for x in self._updater.parts]
+        return compile_keys(self._ctx.config, self._ctx.spec, size, self._replay.placement)
 
-    def _compilations(self, size: int) -> list[Compilation]:
-        if size not in self._running:
-            log = self._ctx.run.log("compiler")
-            config = self._ctx.config
-            beside = config.devices[0] == "cpu" and config.cores == "shared"
-            wait_s = max(0.0, self._alone_until_s - time.monotonic()) if beside else 0
-            self._running[size] = [Compilation(x, log, wait_s) for x in self._keys(size)]
-        return self._running[size]
+    def _compilations_for(self, size: int) -> list[Compilation]:
+        if size not in self._compilations:
+            log, config = self._ctx.run.log("compiler"), self._ctx.config
+            shared_cores = config.devices[0] == "cpu" and config.cores == "shared"
+            wait_s = max(0.0, self._compile_from_s - time.monotonic()) if shared_cores else 0
+            self._compilations[size] = [Compilation(key, log, wait_s) for key in self._keys(size)]
+        return self._compilations[size]
 
     def _need_less(self) -> bool:
-        """The replay leaves the GPU, or else batches are halved; False if there is no way left."""
+        """Move the replay to the host, or else halve the batches; False if neither is left to do."""
         replay, updater, counters = self._replay, self._updater, self._ctx.counters
-        updater.forget()
+        updater.release()
         free_memory(replay.device)
-        if replay.placement == "gpu" and _left_gpu(replay):
+        if replay.placement == "gpu" and _moved_to_host(replay):
             counters["replay_placement"] = PLACEMENTS.index(replay.placement)
-            print("out of GPU memory: the replay is in page-locked host memory from now on")
-        elif updater.batch_size > SMALLEST_BATCH:
-            self._largest = max(updater.batch_size // 2, SMALLEST_BATCH)
-            print(f"out of GPU memory: a batch has {self._largest} transitions from now on")
+            print("out of GPU memory: from now on the replay is in page-locked host memory")
+        elif updater.batch_size > MIN_BATCH_SIZE:
+            self._max_batch_size = max(updater.batch_size // 2, MIN_BATCH_SIZE)
+            print(f"out of GPU memory: from now on a batch has {self._max_batch_size} transitions")
         else:
             return False
         counters["out_of_memory"] += 1
@@ -153,45 +194,16 @@ class UpdateRunner:
         return True
 
 
-class VerificationRecord:
-    """That a compiled update was found right: a file beside it, so that later runs need not look again.
-
-    To look means a plain update first, and on a GPU most of a second until all its kernels are there.
-    Of an algorithm of the user's own nobody knows all that it computes with: it is looked at each time.
-    """
-
-    def __init__(self, compilation: Compilation) -> None:
-        """Of a compiled update that is loaded."""
-        self._path = compilation.path.with_suffix(".right")
-        ours = algorithm_file(compilation.key.algo) is None
-        self._digest = compilation.digest if ours else ""
-
-    def metric_names(self) -> tuple[str, ...] | None:
-        """The names of its metrics, which else the plain update says, if this very form was found right."""
-        try:
-            found = json.loads(self._path.read_text())
-            right = bool(self._digest) and found["form"] == self._digest
-            return tuple(found["metrics"]) if right else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def write(self, metric_names: tuple[str, ...]) -> None:
-        """It was found right."""
-        if self._digest:
-            with suppress(OSError):  # a full disk: the next run looks again
-                write_atomic(self._path, {"form": self._digest, "metrics": metric_names})
-
-
-def _left_gpu(replay: Replay) -> bool:
-    """Move the rows to host memory, if it has room for them."""
-    with _shortage_allowed():
-        replay.leave_gpu()
+def _moved_to_host(replay: Replay) -> bool:
+    """Move the rows to host memory, if they fit there."""
+    with _memory_shortage_allowed():
+        replay.move_to_host()
     return replay.placement != "gpu"
 
 
 @contextmanager
-def _shortage_allowed() -> Iterator[None]:
-    """Go on when memory is short; whoever needs it finds out."""
+def _memory_shortage_allowed() -> Iterator[None]:
+    """Continue when memory is short; the next one who needs it finds out."""
     try:
         yield
     except RuntimeError as error:
@@ -200,7 +212,7 @@ def _shortage_allowed() -> Iterator[None]:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give back what nobody uses any more."""
+    """Give back memory that is no longer used."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
