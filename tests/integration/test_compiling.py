@@ -1,4 +1,4 @@
-"""The compiled update: made in the background, checked, swapped in; or not, and then said."""
+"""The compiled update: built in the background, verified, installed; or refused with a reason."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ import spreeze
 from spreeze.algos import ALGORITHMS
 from spreeze.learning.compiled import compiler as compiling
 from spreeze.learning.compiled import job
-from spreeze.learning.compiled.job import Compilation
+from spreeze.learning.compiled import verify as verification
+from spreeze.learning.compiled.job import Compilation, Refusal, RefusalReason
 from spreeze.learning.compiled.key import CompileKey, set_precision
+from spreeze.learning.compiled.load import CompiledUpdate
 from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.networks import unfused_arithmetic
 from spreeze.policy import load_policy
-from spreeze.roles.learner import update_runner
-from spreeze.roles.learner.compile_key import compile_key
+from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.settings.config import config_from_json, config_with, default_config
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
+from spreeze.wires.control import CompileState
 from user_runs import records
 
 WAYS = [("cpu", "float32"), ("cpu", "bf16")]
 if torch.cuda.is_available():
     WAYS += [("cuda", "float32"), ("cuda", "tf32"), ("cuda", "bf16")]
-# Compilation takes half a minute each: `make learning` has the other algorithms, and bfloat16 on a CPU.
-# That updates are the same operations whatever the numbers is tested below for all of them.
+# Each compilation takes half a minute: the other algorithms, and bfloat16 on a CPU, run in `make learning`.
+# That an update is the same operations whatever the numbers is tested below for all of them.
 OFTEN = {("sac", "Box", *way) for way in WAYS if way != ("cpu", "bf16")}
 CASES = [
     case if case in OFTEN else pytest.param(*case, marks=pytest.mark.learning)
@@ -46,12 +48,12 @@ CASES = [
 ]
 ROUNDS = 30
 ROUNDING, KINKS, KINK = 1e-5, 3, 2e-2
-"""How far one round may be off, as a share of each vector's length. Now and then an input of a ReLU is so
-close to zero that rounding decides whether a gradient passes; with PPO's thousand steps in a batch that
-was seen once or twice in thirty rounds, and never with a smooth function in place of the ReLU."""
+"""How far one round may be off, as a fraction of each vector's norm. Sometimes an input of a ReLU is so close
+to zero that rounding decides whether a gradient passes. With PPO's thousand steps per batch that happened
+once or twice in thirty rounds, and never with a smooth function in place of the ReLU."""
 LESS_PRECISE, MOMENTS = 5e-3, 0.5
-"""The same in TF32 or bfloat16; of Adam's moments. Plain updates in bfloat16 were at most
-2.4e-3 and 0.25 away, over three times thirty rounds of each algorithm; a wrong gradient is 1 away."""
+"""The same in TF32 or bfloat16, and for Adam's moments. Plain updates in bfloat16 were off by at most
+2.4e-3 and 0.25, over three times thirty rounds of each algorithm; a wrong gradient is off by 1."""
 
 
 def key(
@@ -82,7 +84,7 @@ def filled(made: CompileKey) -> Any:
 
 
 def distances(state: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> dict[str, float]:
-    """Of each vector from the right one, as a share of its length; infinite if it is no number."""
+    """Of each vector from the right one, as a fraction of its norm; infinite if it is NaN."""
     shares = {
         key: (state[key] - vector).norm() / vector.norm().clamp(min=1e-30)
         for key, vector in right.items()
@@ -90,30 +92,34 @@ def distances(state: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) ->
     return {key: float(share.nan_to_num(nan=torch.inf)) for key, share in shares.items()}
 
 
-def settle(compilation: Compilation) -> None:
+def result_of(compilation: Compilation) -> CompiledUpdate | Refusal:
     deadline = time.monotonic() + 100
-    while not compilation.poll():
+    while (result := compilation.poll()) is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     compilation.close()
+    return result
+
+
+def refusal_of(compilation: Compilation) -> Refusal:
+    result = result_of(compilation)
+    assert isinstance(result, Refusal)
+    return result
 
 
 def compiled(made: CompileKey, log: Path) -> Any:
-    """The compiled form, made in the background as the learner has it made."""
-    compilation = Compilation(made, log)
-    settle(compilation)
-    assert compilation.step is not None, compilation.problem
-    return compilation.step
+    """The compiled update, built in the background as in a run."""
+    result = result_of(Compilation(made, log))
+    assert isinstance(result, CompiledUpdate), result
+    return result.step
 
 
-def test_a_form_that_is_loaded_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loading_leaves_no_files_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     made = key("sac", "float32")
     step = compiled(made, tmp_path / "log")
     assert not list(tmp_path.glob("aotinductor*"))
-    assert find_mismatch(made, filled(made), step) is None, "and works without it"
+    assert find_mismatch(made, filled(made), step) is None, "it works without them"
 
 
 @pytest.mark.parametrize(("name", "kind", "device", "precision"), CASES)
@@ -124,7 +130,7 @@ def test_many_compiled_updates_equal_the_plain_ones(
     step = compiled(made, tmp_path / "log")
     exact, fast = filled(dataclasses.replace(made, precision="float32")), filled(made)
     assert find_mismatch(made, fast, step) is None
-    fast.use(64, step)
+    fast.install_compiled(64, step)
     offs = []
     for i in range(ROUNDS):
         for updater in (exact, fast):
@@ -132,7 +138,7 @@ def test_many_compiled_updates_equal_the_plain_ones(
             torch.manual_seed(i)
             updater.run()
         offs.append(distances(fast.state, exact.state))
-        # Every round from the same state, so that each one counts and none is judged by what rounding grew to.
+        # Start every round from the same state, so that rounding errors do not accumulate.
         torch._foreach_copy_(list(fast.state.values()), list(exact.state.values()))
     if precision == "float32":
         worst = [max(off.values()) for off in offs]
@@ -148,13 +154,12 @@ def test_many_compiled_updates_equal_the_plain_ones(
 
 @pytest.mark.parametrize(("name", "kind"), cases.CASES)
 def test_an_update_is_the_same_operations_whatever_the_numbers(name: str, kind: str) -> None:
-    """What is compiled is a trace: it must hold for other transitions and a later state too."""
+    """A compiled update is a trace: it must also hold for other transitions and a later state."""
     made = key(name, kind=kind)
     updater = filled(made)
     with torch.no_grad():
-        traced = make_fx(made.updater("float32", hollow=True).plain)(
-            *made.updater("float32", hollow=True).inputs(64)
-        )
+        blank = made.updater("float32", shape_only=True)
+        traced = make_fx(blank.plain)(*blank.inputs(64))
     for _ in range(3):
         updater.run()
         inputs = updater.inputs(64)
@@ -164,10 +169,10 @@ def test_an_update_is_the_same_operations_whatever_the_numbers(name: str, kind: 
             torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
 
 
-def test_without_a_form_of_our_own_kernels_the_plain_one_is_compiled(
+def test_where_our_kernels_do_not_work_the_plain_update_is_compiled(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A GPU that the kernels do not fit still gets a compiled update."""
+    """A GPU that does not support the kernels still gets a compiled update."""
     tried = []
 
     def compile_or_fail(_: CompileKey, arithmetic: str) -> None:
@@ -182,7 +187,7 @@ def test_without_a_form_of_our_own_kernels_the_plain_one_is_compiled(
     assert "out of shared memory" in capsys.readouterr().err
 
 
-def test_a_wrong_update_is_not_taken() -> None:
+def test_a_wrong_update_is_found() -> None:
     made = key()
     updater = filled(made)
 
@@ -195,7 +200,7 @@ def test_a_wrong_update_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize("change", ["batch_size", "capacity", "precision", "hidden"])
-def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
+def test_the_path_depends_on_everything_that_is_compiled_in(change: str) -> None:
     made = key()
     if change == "hidden":
         other = dataclasses.replace(made, hyper=made.hyper | {"hidden": (32, 32)})
@@ -205,23 +210,22 @@ def test_whatever_is_compiled_in_is_in_the_name(change: str) -> None:
     faster = dataclasses.replace(
         made, hyper=made.hyper | {"lr": 0.5, "gamma": 0.5, "termination_cost": 9.0}
     )
-    assert faster.path() == made.path(), "rates are given as data"
+    assert faster.path() == made.path(), "rates are data"
 
 
-def test_of_an_algorithm_of_ones_own_only_rates_are_known_to_be_data() -> None:
-    """It may compute with any knob, whatever that means in ours."""
+def test_for_a_user_algorithm_only_the_rates_are_known_to_be_data() -> None:
+    """It may compute with any knob, whatever the knob means in ours."""
     example = Path(__file__).parents[2] / "examples" / "custom_algorithm.py"
     made = dataclasses.replace(key(), algo=f"{example}:ENTRY")
     assert dataclasses.replace(made, hyper=made.hyper | {"gamma": 0.5}).path() != made.path()
     assert dataclasses.replace(made, hyper=made.hyper | {"lr": 0.5}).path() == made.path()
 
 
-def test_no_compiler_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "compiler", lambda: None)
-    compilation = Compilation(key(batch_size=65), tmp_path / "log")
-    settle(compilation)
-    assert compilation.step is None
-    assert "no C++ compiler" in (compilation.problem or "")
+    refusal = refusal_of(Compilation(key(batch_size=65), tmp_path / "log"))
+    assert refusal.reason is RefusalReason.NO_CPP_COMPILER
+    assert "no C++ compiler" in refusal.detail
 
 
 def test_a_compilation_that_fails_says_where_to_look(
@@ -229,17 +233,16 @@ def test_a_compilation_that_fails_says_where_to_look(
 ) -> None:
     monkeypatch.setenv("CXX", "/bin/false")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    compilation = Compilation(key(batch_size=66), tmp_path / "log")
-    settle(compilation)
-    assert compilation.step is None
-    assert str(tmp_path / "log") in (compilation.problem or "")
+    refusal = refusal_of(Compilation(key(batch_size=66), tmp_path / "log"))
+    assert refusal.reason is RefusalReason.COMPILATION_FAILED
+    assert str(tmp_path / "log") in refusal.detail
     assert "Error" in (tmp_path / "log").read_text()
 
 
-def test_a_form_that_cannot_be_loaded_stays_with_the_compiler(
+def test_an_update_that_cannot_be_loaded_never_leaves_the_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may even crash whoever loads it, and that must not be the learner."""
+    """Loading it may even crash the process, and that must not be the learner."""
     import torch._inductor
 
     def write(_: Any, package_path: str) -> None:
@@ -252,19 +255,18 @@ def test_a_form_that_cannot_be_loaded_stays_with_the_compiler(
     assert not made.path().exists()
 
 
-def test_a_spoilt_file_in_the_cache_is_removed_and_said(tmp_path: Path) -> None:
+def test_a_broken_file_in_the_cache_is_removed_and_reported(tmp_path: Path) -> None:
     made = key(batch_size=67)
     made.path().parent.mkdir(parents=True, exist_ok=True)
     made.path().write_bytes(b"not a compiled update")
-    compilation = Compilation(made, tmp_path / "log")
-    settle(compilation)
-    assert compilation.step is None
-    assert "could not be loaded" in (compilation.problem or "")
-    assert not made.path().exists(), "the next run compiles anew"
+    refusal = refusal_of(Compilation(made, tmp_path / "log"))
+    assert refusal.reason is RefusalReason.NOT_LOADED
+    assert "could not be loaded" in refusal.detail
+    assert not made.path().exists(), "the next run compiles again"
 
 
 def context(batch_size: int, tmp_path: Path, **knobs: str) -> Any:
-    """As much of a learner's context as swapping needs."""
+    """The members of a learner's context that an `UpdateRunner` needs."""
     made = {"learner.batch_size": batch_size, "device": "cpu", "cores": "shared"}
     return SimpleNamespace(
         config=config_with(default_config(env="x"), made | knobs),
@@ -275,47 +277,47 @@ def context(batch_size: int, tmp_path: Path, **knobs: str) -> Any:
     )
 
 
-def test_a_form_that_was_found_right_is_not_looked_at_again(
+def test_a_verified_update_is_not_verified_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless it is another one now, or of an algorithm that may compute with what we do not know of."""
+    """Unless the file has changed, or the algorithm is the user's, whose dependencies are unknown."""
     made = key()
     compiled(made, tmp_path / "log")
-    proof = made.path().with_suffix(".right")
-    proof.unlink(missing_ok=True)
-    looked: list[str] = []
+    record = made.path().with_suffix(".right")
+    record.unlink(missing_ok=True)
+    verified: list[str] = []
 
-    def look(*what: Any) -> str | None:
-        looked.append("looked")
+    def count(*what: Any) -> str | None:
+        verified.append("verified")
         return find_mismatch(*what)
 
-    monkeypatch.setattr(update_runner, "find_mismatch", look)
+    monkeypatch.setattr(verification, "find_mismatch", count)
     monkeypatch.setattr(UpdateRunner, "_keys", lambda *_: [made])
 
-    def learn(verdict: int = 1) -> dict[str, float]:
+    def learn(expected: CompileState = CompileState.COMPILED) -> dict[str, float]:
         updater = filled(made)
         ctx = context(64, tmp_path)
         UpdateRunner(ctx, updater, updater._replay).run()
-        assert ctx.counters["compiled"] == verdict
+        assert ctx.counters["compiled"] == expected
         return updater.metrics()
 
     with monkeypatch.context() as patch:
-        patch.setattr(update_runner, "find_mismatch", lambda *_: "wrong")
-        learn(verdict=3)
-    assert not proof.exists()
+        patch.setattr(verification, "find_mismatch", lambda *_: "wrong")
+        learn(CompileState.REFUSED)
+    assert not record.exists()
     first = learn()
-    assert looked == ["looked"]
+    assert verified == ["verified"]
     assert learn().keys() == first.keys()
-    assert looked == ["looked"], "an earlier run has done it"
-    for spoilt in (proof.read_text().replace('"form": "', '"form": "0'), "", "{}", "[]", None):
-        looked.clear()
-        proof.unlink() if spoilt is None else proof.write_text(spoilt)
+    assert verified == ["verified"], "an earlier run has verified it"
+    for broken in (record.read_text().replace('"form": "', '"form": "0'), "", "{}", "[]", None):
+        verified.clear()
+        record.unlink() if broken is None else record.write_text(broken)
         learn()
-        assert looked == ["looked"]
-    looked.clear()
-    monkeypatch.setattr(update_runner, "algorithm_file", lambda _: Path("own.py"))
+        assert verified == ["verified"]
+    verified.clear()
+    monkeypatch.setattr(verification, "algorithm_file", lambda _: Path("own.py"))
     learn()
-    assert looked == ["looked"]
+    assert verified == ["verified"]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +328,7 @@ def test_a_form_that_was_found_right_is_not_looked_at_again(
         ("cuda", "shared", [1, 1, 1, 1]),
     ],
 )
-def test_a_learner_that_shares_its_cores_has_its_first_seconds_alone(
+def test_on_shared_cores_compiling_starts_after_a_delay(
     device: str, cores: str, begun: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, started, made = [1000.0], [], key(device=device, batch_size=67)
@@ -336,7 +338,7 @@ def test_a_learner_that_shares_its_cores_has_its_first_seconds_alone(
         return SimpleNamespace(poll=lambda: None, kill=lambda: None, wait=lambda: None)
 
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(Compilation, "_start", start)
+    monkeypatch.setattr(Compilation, "_start_process", start)
     monkeypatch.setattr(CompileKey, "path", lambda _: tmp_path / "none yet")
     monkeypatch.setattr(UpdateRunner, "_keys", lambda *_: [made])
     updater = filled(key(batch_size=67))
@@ -352,19 +354,18 @@ def test_a_learner_that_shares_its_cores_has_its_first_seconds_alone(
     assert seen == begun
 
 
-def test_what_another_run_has_compiled_meanwhile_is_taken(
+def test_what_another_run_compiles_meanwhile_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = key()
     compiled(made, tmp_path / "log")
     ready, path = made.path(), tmp_path / f"later{made.path().suffix}"
     monkeypatch.setattr(CompileKey, "path", lambda _: path)
-    monkeypatch.setattr(Compilation, "_start", lambda _: pytest.fail("compiled anew"))
+    monkeypatch.setattr(Compilation, "_start_process", lambda _: pytest.fail("compiled again"))
     compilation = Compilation(made, tmp_path / "log", wait_s=0.1)
-    assert not compilation.poll()
+    assert compilation.poll() is None
     path.write_bytes(ready.read_bytes())
-    settle(compilation)
-    assert compilation.step is not None, compilation.problem
+    assert isinstance(result_of(compilation), CompiledUpdate)
 
 
 def test_a_compiler_that_cannot_be_started_does_not_end_learning(
@@ -374,33 +375,37 @@ def test_a_compiler_that_cannot_be_started_does_not_end_learning(
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(job.subprocess, "Popen", start)
-    compilation = Compilation(key(batch_size=68), tmp_path / "log")
-    settle(compilation)
-    assert "Cannot allocate memory" in (compilation.problem or "")
+    refusal = refusal_of(Compilation(key(batch_size=68), tmp_path / "log"))
+    assert refusal.reason is RefusalReason.NOT_STARTED
+    assert "Cannot allocate memory" in refusal.detail
 
 
 @pytest.fixture
-def swapped(tmp_path: Path, runs: str) -> Path:
-    """A run that finds its update compiled already, by an earlier run of the same shapes."""
+def run_with_cached_update(tmp_path: Path, runs: str) -> Path:
+    """A run that finds its update in the cache."""
     knobs = {"algo.hidden": (64, 64), "learner.batch_size": 64, "replay.capacity": 10_000}
     first = spreeze.train(
         fakes.wide_env, runs=runs, steps="2000", **knobs, **{"learner.compile": False}
     )
     config = config_from_json(RunDir(first.path).read("config")["config"])
     spec = EnvSpec.from_json(RunDir(first.path).read("config")["env_spec"])
-    compiled(compile_key(config, spec, 64), tmp_path / "log")
+    (wanted,) = compile_keys(config, spec, 64)
+    compiled(wanted, tmp_path / "log")
     return spreeze.train(fakes.wide_env, runs=runs, time="7s", **knobs).path
 
 
-def test_the_compiled_update_is_swapped_in_while_learning_goes_on(swapped: Path) -> None:
-    lines = records(swapped, "learner-0")
-    assert lines[-1]["perf/compiled"] == 1
-    assert not (swapped / "logs" / "compiler.log").exists(), "nothing was compiled anew"
+def test_the_compiled_update_is_installed_while_learning_goes_on(
+    run_with_cached_update: Path,
+) -> None:
+    path = run_with_cached_update
+    lines = records(path, "learner-0")
+    assert lines[-1]["perf/compiled"] == CompileState.COMPILED
+    assert not (path / "logs" / "compiler.log").exists(), "nothing was compiled again"
     updates = [line["updates"] for line in lines]
     assert updates == sorted(updates)
     assert len(set(updates)) == len(updates), "learning never stood still for a second"
-    # What was published after the swap are the new weights.
-    last = load_policy(swapped / "checkpoints" / "last")
-    state = load_file(swapped / "checkpoints" / "last" / "train.safetensors")
+    # The weights published after the switch are the new ones.
+    last = load_policy(path / "checkpoints" / "last")
+    state = load_file(path / "checkpoints" / "last" / "train.safetensors")
     np.testing.assert_array_equal(last.vector, state["actor"][: last.vector.size])
-    assert state["updates"] == json.loads((swapped / "summary.json").read_text())["updates"]
+    assert state["updates"] == json.loads((path / "summary.json").read_text())["updates"]

@@ -1,4 +1,4 @@
-"""The batch size is changed while a run goes on, as the supervisor may at any time."""
+"""The batch size changes during a run, as the supervisor may ask at any time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from spreeze.learning.updater import Updater
 from spreeze.run import launch
 from spreeze.settings.config import config_with, default_config
 from spreeze.store.rundir import RunDir
+from spreeze.wires.control import CompileState
 from user_runs import records
 
 SIZES = (64, 48, 64)
@@ -26,13 +27,13 @@ LOOK_S = 1.5
 
 
 class ChangingSupervisor(launch.Supervisor):
-    """Asks for the next size when the learner has compiled updates of the last one, then ends."""
+    """Asks for the next size when updates of the last one are compiled, then ends."""
 
     phase, since = 0, 0.0
     compilers: tuple[set[int], ...] = (set(), set(), set())
     compiled: tuple[list[int], ...] = ([], [], [])
     meanwhile: ClassVar[list[tuple[int, int]]] = []
-    """Steps and updates, again and again while the second size is being compiled."""
+    """Steps and updates, sampled while the second size is being compiled."""
 
     def _tick(self) -> None:
         super()._tick()
@@ -49,7 +50,7 @@ class ChangingSupervisor(launch.Supervisor):
                 self.meanwhile.append((self.control.env_steps, int(words["updates"])))
         else:
             self.compiled[self.phase].append(int(words["compiled"]))
-            if words["compiled"] != 1:
+            if words["compiled"] != CompileState.COMPILED:
                 self.since = time.monotonic()
             elif time.monotonic() - self.since > LOOK_S and self.phase < 2:
                 self.phase += 1
@@ -96,9 +97,11 @@ def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     first, second, again = ChangingSupervisor.compilers
     assert len(first) <= 1, "another test may have compiled it"
     assert len(second - first) == 1
-    assert not again, "going back compiles nothing anew"
+    assert not again, "going back compiles nothing again"
     for size in ChangingSupervisor.compiled[1:]:
-        assert set(size) == {1}, "the old size stays until the new one is compiled"
+        assert set(size) == {CompileState.COMPILED}, (
+            "the old size stays until the new one is compiled"
+        )
 
 
 def test_a_batch_that_does_not_fit_is_halved_and_the_user_is_told(

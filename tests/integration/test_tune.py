@@ -12,7 +12,7 @@ import fakes
 import spreeze
 from spreeze.cli.commands.tune import main
 from spreeze.learning.compiled.key import CompileKey
-from spreeze.roles.learner.compile_key import compile_key
+from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.run import plan
 from spreeze.settings.config import config_from_json, resolved
 from spreeze.settings.probe import ProbeRequest
@@ -86,14 +86,14 @@ def test_what_it_compiles_is_what_a_run_looks_for(
 ) -> None:
     monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.1)
     made: list[CompileKey] = []
-    monkeypatch.setattr("spreeze.bench.learner.compiled", made.append)
+    monkeypatch.setattr("spreeze.learning.compiled.job.compile_and_wait", made.append)
     assert main(["fakes:ReachEnv", "--compile"], 0.0) == 0
     run = spreeze.train("fakes:ReachEnv", runs=runs, steps="2k")
     assert len(questions) == 1, "and what it has measured is remembered"
     kept = RunDir(run.path).read("config")
     config, spec = config_from_json(kept["config"]), EnvSpec.from_json(kept["env_spec"])
-    wanted = compile_key(config, spec, resolved(config.learner.batch_size))
-    assert [key.path() for key in made] == [wanted.path()]
+    wanted = compile_keys(config, spec, resolved(config.learner.batch_size))
+    assert [key.path() for key in made] == [key.path() for key in wanted]
 
 
 def test_without_a_compiler_it_says_so_in_a_sentence(

@@ -1,9 +1,8 @@
-"""A whole run on two devices: it learns, says how old its copies are, resumes, repeats, fails with its cause."""
+"""A whole run on two devices: it learns, reports the age of its copies, resumes, repeats, fails with a cause."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from spreeze.learning.two_devices.halves import ActorUpdater
 
 import fakes
 import spreeze
 from spreeze.bench import commands as bench
-from spreeze.learning.compiled.job import Compilation
-from spreeze.roles.learner.compile_key import compile_key
+from spreeze.learning.compiled.job import compile_and_wait
+from spreeze.learning.two_devices.critic_actor import ActorUpdater
+from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.settings.config import config_from_json
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
+from spreeze.wires.control import CompileState
 from user_runs import records
 
 SMALL: dict[str, Any] = {
@@ -34,9 +34,7 @@ DEVICES = ["cpu,cpu", *(["cuda,cpu", "cuda:0,cuda:0"] if torch.cuda.is_available
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_run_on_two_devices_learns_and_goes_on_from_its_checkpoint(
-    device: str, runs: str
-) -> None:
+def test_a_run_on_two_devices_learns_and_resumes(device: str, runs: str) -> None:
     knobs = {"device": device, "learner.same_device": True, **SMALL}
     until = {"target": -0.003, "time": "80s"}
     done = spreeze.train(fakes.ReachEnv, runs=runs, name="first", **until, **knobs)
@@ -48,7 +46,7 @@ def test_a_run_on_two_devices_learns_and_goes_on_from_its_checkpoint(
     assert max(ages) <= max(bounds)
     state = load_file(done.path / "checkpoints" / "last" / "train.safetensors")
     assert state["updates"] == done.summary["updates"]
-    # One device takes over where two have stopped.
+    # One device continues where two have stopped.
     more = {"steps": str(done.summary["env_steps"] + 2000), "device": "cpu"}
     onward = spreeze.train(fakes.ReachEnv, runs=runs, resume="first", **more)
     assert onward.summary["updates"] > done.summary["updates"]
@@ -66,7 +64,7 @@ def test_serial_runs_on_two_devices_are_bit_equal(runs: str) -> None:
         np.testing.assert_array_equal(tensor, states[1][name])
 
 
-def test_a_crash_of_the_actors_side_ends_the_run_with_its_cause(
+def test_a_crash_in_the_actors_thread_ends_the_run_with_its_cause(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: ActorUpdater) -> None:
@@ -81,23 +79,19 @@ def test_a_crash_of_the_actors_side_ends_the_run_with_its_cause(
 
 @pytest.mark.learning
 @pytest.mark.parametrize("device", DEVICES)
-def test_both_halves_are_compiled_and_swapped_in(device: str, runs: str, tmp_path: Path) -> None:
+def test_both_parts_are_compiled_and_installed(device: str, runs: str) -> None:
     knobs = {**SMALL, "device": device, "learner.same_device": True}
     first = spreeze.train(fakes.ReachEnv, runs=runs, steps="3000", **knobs)
     stored = RunDir(first.path).read("config")
     config = config_from_json(stored["config"])
     spec = EnvSpec.from_json(stored["env_spec"])
-    for part in ("critic", "actor"):
-        compilation = Compilation(compile_key(config, spec, 64, part=part), tmp_path / "log")
-        while not compilation.poll():
-            time.sleep(0.05)
-        compilation.close()
-        assert compilation.step is not None, (tmp_path / "log").read_text()
+    for key in compile_keys(config, spec, 64):
+        compile_and_wait(key)
     knobs["learner.compile"] = True
     run = spreeze.train(fakes.ReachEnv, runs=runs, time="8s", **knobs)
     assert run.summary["best_return"] > -0.01
-    assert records(run.path, "learner-0")[-1]["perf/compiled"] == 1
-    assert not (run.path / "logs" / "compiler.log").exists(), "nothing was compiled anew"
+    assert records(run.path, "learner-0")[-1]["perf/compiled"] == CompileState.COMPILED
+    assert not (run.path / "logs" / "compiler.log").exists(), "nothing was compiled again"
 
 
 @pytest.mark.learning
