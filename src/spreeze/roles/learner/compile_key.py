@@ -19,9 +19,8 @@ def compile_keys(
     `placement` is where the replay really is; by default where the config puts it.
     """
     parts: tuple[Part, ...] = ("whole",) if len(config.devices) == 1 else ("critic", "actor")
-    if placement is None:
-        placement = resolved(config.replay.placement)
-    return [_compile_key(config, spec, batch_size, placement, part) for part in parts]
+    found: Placement = placement or resolved(config.replay.placement)
+    return [_compile_key(config, spec, batch_size, found, part) for part in parts]
 
 
 def _compile_key(
