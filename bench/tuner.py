@@ -30,7 +30,8 @@ from spreeze.cli.commands.tune import compile_plan
 from spreeze.machine.facts import detect_machine
 from spreeze.run.plan import Plan, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
-from spreeze.settings.config import config_with, default_config, resolved
+from spreeze.settings.config import resolved
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.speed import learning_speed
 from spreeze.store.metrics import finite
 

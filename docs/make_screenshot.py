@@ -12,7 +12,7 @@ from rich.panel import Panel
 
 from spreeze.cli.screen import page
 from spreeze.run.launch import launch
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 
 WIDTH = 92
 TARGET = Path(__file__).parent / "terminal.svg"

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 
 PIXEL = bytes.fromhex(
     "ffd8ffe000104a46494600010100000100010000ffdb004300" + "01" * 64 + "ffc0000b080001000101011100"

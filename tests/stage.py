@@ -13,7 +13,7 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.machine.facts import Machine
 from spreeze.roles.context import Context, Job, join, start
 from spreeze.run.plan import make_plan
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.arena import Arena
 
 EPISODE_STEPS, EPISODES = 5, 2

@@ -16,7 +16,7 @@ import pytest
 import fakes
 from spreeze.run import launch, restarts
 from spreeze.run.snapshot import Snapshot
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from user_runs import learning, read, still_there, training, wait_for
 
 

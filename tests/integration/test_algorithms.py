@@ -99,7 +99,7 @@ def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert "reached its target" in done.stdout
     assert "preset cart-pole" in done.stderr
-    assert "none: off" in done.stderr
+    assert "--preset none: off" in done.stderr
     return folder / "runs" / "c"
 
 
@@ -248,7 +248,7 @@ def test_an_algorithm_of_ones_own_is_named_by_its_file(
     assert run.summary["updates"] > 0
     assert "-entry-" in run.path.name
     assert spreeze.load(run.path).predict(np.zeros(3), deterministic=True)[0].shape == (1,)
-    with pytest.raises(spreeze.UsageError, match="code of yours"):
+    with pytest.raises(spreeze.UsageError, match="your own code"):
         spreeze.train("Pendulum-v1", resume=run.path.name, runs=runs)
     named = f"{shutil.copy(EXAMPLES / example, tmp_path)}:ENTRY"  # wherever it is by now
     steps = run.summary["env_steps"] + 2000

@@ -30,7 +30,7 @@ from spreeze.networks import unfused_arithmetic
 from spreeze.policy import load_policy
 from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.roles.learner.update_runner import UpdateRunner
-from spreeze.settings.config import config_from_json, config_with, default_config
+from spreeze.settings.defaults import config_from_json, config_with, default_config
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
 from spreeze.wires.control import CompileState

@@ -29,7 +29,8 @@ from spreeze.policy import load_policy
 from spreeze.run.launch import launch
 from spreeze.run.plan import _claim
 from spreeze.run.snapshot import Snapshot
-from spreeze.settings.config import Config, config_with, default_config
+from spreeze.settings.config import Config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
 from user_runs import records
 

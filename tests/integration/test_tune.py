@@ -14,7 +14,8 @@ from spreeze.cli.commands.tune import main
 from spreeze.learning.compiled.key import CompileKey
 from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.run import plan
-from spreeze.settings.config import config_from_json, resolved
+from spreeze.settings.config import resolved
+from spreeze.settings.defaults import config_from_json
 from spreeze.settings.probe import ProbeRequest
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir

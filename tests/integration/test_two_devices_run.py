@@ -17,7 +17,7 @@ from spreeze.bench import commands as bench
 from spreeze.learning.compiled.job import compile_and_wait
 from spreeze.learning.two_devices.critic_actor import ActorUpdater
 from spreeze.roles.learner.compile_key import compile_keys
-from spreeze.settings.config import config_from_json
+from spreeze.settings.defaults import config_from_json
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
 from spreeze.wires.control import CompileState

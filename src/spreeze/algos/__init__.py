@@ -1,19 +1,18 @@
-"""The registry of algorithms: a new one is a file beside this one and a line below.
+"""The registry of algorithms. A new one is a file in this folder and a line below.
 
-One of a user's own is named by where it is: `package.module:ENTRY` or `path/file.py:ENTRY`.
+Your own algorithm is named by where it is: `package.module:ENTRY` or `path/file.py:ENTRY`.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
 
@@ -21,27 +20,31 @@ from spreeze.algos import ddpg, dqn, fastsac, fasttd3, ppo, sac, td3, tqc
 from spreeze.algos.base import AlgoConfig, Algorithm
 from spreeze.errors import UsageError
 from spreeze.spec import EnvSpec
+from spreeze.text import suggest
+
+if TYPE_CHECKING:
+    from spreeze.networks import Arithmetic
 
 Actions = Literal["Box", "Discrete"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the registry knows of an algorithm; none of it needs torch."""
+    """What the registry knows about an algorithm, without importing torch."""
 
     config: type[AlgoConfig]
     build: Callable[..., Algorithm]
     summary: str
     actions: tuple[Actions, ...] = ("Box",)
-    """Kinds of action spaces that it takes."""
+    """Action spaces that it supports."""
 
     @property
     def spaces(self) -> str:
-        """The same in words."""
+        """The spaces that it supports, for tables."""
         return f"observations that are numbers or choices, {' or '.join(self.actions)} actions"
 
     def takes(self, spec: EnvSpec) -> bool:
-        """Whether it can learn in this environment."""
+        """Whether it supports the environment's action space."""
         return ("Discrete" if spec.discrete else "Box") in self.actions
 
 
@@ -67,7 +70,7 @@ ALGORITHMS: dict[str, Entry] = {
 
 
 def find_algorithm(name: str) -> Entry:
-    """The entry of an algorithm by its name, or by where a user's own is; UsageError if there is none."""
+    """An algorithm by its name, or by the place of your own; UsageError if there is none."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     where, _, attribute = name.rpartition(":")
@@ -76,21 +79,29 @@ def find_algorithm(name: str) -> Entry:
         if isinstance(entry, Entry):
             return entry
         raise UsageError(
-            [f"--algo {name}: {where} has no spreeze.algos.Entry of the name {attribute}."]
+            [f"--algo {name}: {where} has no spreeze.algos.Entry with the name {attribute}."]
         )
-    near = difflib.get_close_matches(name.lower(), ALGORITHMS, 1, 0.3)
-    hint = f" Did you mean {near[0]}?" if near else ""
     known = ", ".join(["auto", *ALGORITHMS])
     raise UsageError(
         [
-            f"--algo {name}: there is no such algorithm; there are {known}.{hint} "
-            "One of your own goes as file.py:ENTRY."
+            f"--algo {name}: there is no such algorithm; there are {known}."
+            f"{suggest(name.lower(), ALGORITHMS, 0.3)} Name your own as file.py:ENTRY."
         ]
     )
 
 
+def build_algorithm(
+    name: str, config: AlgoConfig | Mapping[str, Any], spec: EnvSpec, arithmetic: Arithmetic
+) -> Algorithm:
+    """Build an algorithm from its config, or from the config as plain data."""
+    entry = find_algorithm(name)
+    if not isinstance(config, AlgoConfig):
+        config = entry.config(**config)
+    return entry.build(config, spec, arithmetic)
+
+
 def algorithm_file(name: str) -> Path | None:
-    """Where the code of a user's own algorithm is; None for one of the registry."""
+    """Where the code of your own algorithm is; None for one of the registry."""
     where = name.rpartition(":")[0]
     if not where:
         return None
@@ -98,7 +109,7 @@ def algorithm_file(name: str) -> Path | None:
 
 
 def _module(where: str) -> ModuleType:
-    """A user's module, by its name or by its file; the same one each time."""
+    """A user's module, by name or by file; the same one each time."""
     if not where.endswith(".py"):
         try:
             return importlib.import_module(where)
@@ -116,6 +127,6 @@ def _module(where: str) -> ModuleType:
     assert found.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    # Other processes have no module of this name: they get its classes themselves.
+    # Other processes have no module of this name, so its classes travel with what they are part of.
     cloudpickle.register_pickle_by_value(module)
     return module

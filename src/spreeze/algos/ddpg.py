@@ -1,7 +1,7 @@
 """Deep deterministic policy gradient. Lillicrap et al. 2015, arXiv 1509.02971.
 
-One critic, a deterministic actor, a target of each. The noise of exploration is Gaussian, of another
-size in each environment, which does for many of them what a random process does for one.
+One critic, a deterministic actor, a target network of each. Exploration noise is Gaussian, with a different
+scale in each environment, in place of the temporally correlated noise of the paper.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32")
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """The critic against its target, at what the target actor does next (Eq. 5)."""
+        """The critic towards the target value of the target actor's next action (Eq. 5)."""
         next_action = torch.tanh(policy(actor, batch.next_obs))
         next_q = q_value(target, batch.next_obs, next_action)
         goal = (batch.reward + batch.discount * next_q).detach()
@@ -57,7 +57,7 @@ def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32")
     def actor_loss(
         actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """The value of what the actor does (Eq. 6)."""
+        """The value of the actor's action (Eq. 6)."""
         loss = -q_value(critic, batch.obs, torch.tanh(policy(actor, batch.obs))).mean()
         return loss, {"actor_loss": loss.detach()}
 

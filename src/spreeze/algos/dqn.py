@@ -1,18 +1,19 @@
-"""Deep Q-learning for choices: double (arXiv 1509.06461), dueling (1511.06581), n-step returns.
+"""Deep Q-learning for discrete actions: double (arXiv 1509.06461), dueling (1511.06581), n-step returns.
 
-The critic is the policy. Its last layer has one value for the state and an advantage for each choice.
-Environments explore with a ladder of epsilons, as in Ape-X (1803.00933): few act much at random, most
-hardly ever, and no schedule has to be guessed.
+The critic is the policy. Its last layer has a value for the state and an advantage for each action.
+Environments explore with a ladder of epsilons, as in Ape-X (1803.00933): a few act at random often, most
+hardly ever, so there is no schedule to tune.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig, evenly
+from spreeze.knobs import Effect, knob
 from spreeze.policy import PolicyForm
 from spreeze.spec import Floats
 
@@ -24,22 +25,36 @@ if TYPE_CHECKING:
     from spreeze.spec import EnvSpec
 
 LADDER = 7.0
-"""The last environment's epsilon is the first's to the power of one more than this."""
+"""The last environment's epsilon is the first one's to the power of 1 + LADDER."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DQNConfig(OffPolicyConfig):
     """Deep Q-learning."""
 
+    has_actor: ClassVar[bool] = False
+
     n_step: int = 3
-    """Env steps that one transition covers."""
     normalise_reward: bool = True
-    """Divide rewards by the running spread of discounted returns."""
-    epsilon: float = 0.4
-    """Chance of a random action in the environment that explores most."""
+    epsilon: float = knob(
+        0.4,
+        "Probability of a random action in the environment that explores most.",
+        low=0,
+        high=1,
+        effect=Effect.DATA,
+    )
+
+    def problems(self) -> list[str]:
+        """Refuse a delay of an actor that does not exist."""
+        problems = super().problems()
+        if self.policy_delay != 1:
+            problems.append(
+                f"--algo.policy-delay {self.policy_delay}: must be 1, because DQN has no actor to delay."
+            )
+        return problems
 
     def policy_form(self, spec: EnvSpec) -> PolicyForm:
-        """The critic: a value for the state and one per choice."""
+        """The critic: a value for the state and one per action."""
         form = super().policy_form(spec)
         return replace(form, head="values", layer_norm=self.layer_norm)
 
@@ -66,12 +81,12 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     def q_values(critic: Tensor, obs: Tensor) -> Tensor:
         out = network(critic, obs)
         value, advantage = out[:, :1], out[:, 1:]
-        return value + advantage - advantage.mean(-1, keepdim=True)  # [B, choices]
+        return value + advantage - advantage.mean(-1, keepdim=True)  # [B, actions]
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """The online network picks the next action, the target says what it is worth."""
+        """Double Q-learning: the online network picks the next action, the target network values it."""
         best = q_values(actor, batch.next_obs).argmax(-1, keepdim=True)
         next_q = gather_action(q_values(target, batch.next_obs), best)
         goal = (batch.reward + batch.discount * next_q).detach()

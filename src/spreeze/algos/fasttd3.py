@@ -1,8 +1,8 @@
-"""TD3 made for many samplers and large batches, in the manner of FastTD3 (Seo et al. 2025, arXiv 2505.22642).
+"""TD3 for many samplers and large batches, after FastTD3 (Seo et al. 2025, arXiv 2505.22642).
 
-What differs from TD3: the critics give probabilities to returns instead of one value, rewards are
-divided by the spread of returns so that one range of atoms fits every task, observations and the
-critics' layers are normalised, and the actor needs no target.
+Differences from TD3: the critics predict a distribution of returns; rewards are divided by the standard
+deviation of returns, so that one range of atoms fits every task; observations and the critics' layers
+are normalised; the actor has no target network.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, DeterministicConfig, Metrics
+from spreeze.algos.base import Algorithm, CategoricalConfig, DeterministicConfig, Metrics
+from spreeze.knobs import knob
 from spreeze.spec import LARGEST_RETURN
 
 if TYPE_CHECKING:
@@ -22,29 +23,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FastTD3Config(DeterministicConfig):
+class FastTD3Config(CategoricalConfig, DeterministicConfig):
     """TD3 with categorical critics, normalised."""
 
-    lr: float = 3e-4
-    """Adam step size."""
-    beta2: float = 0.95
-    """How slowly Adam forgets the size of gradients."""
-    policy_delay: int = 2
-    """Updates of the critic to one of the actor."""
-    layer_norm: bool = True
-    """Normalise the hidden layers of the critic."""
-    normalise_obs: bool = True
-    """Bring observations to mean 0 and spread 1; the policy keeps the running statistics."""
-    normalise_reward: bool = True
-    """Divide rewards by the running spread of discounted returns."""
-    num_atoms: int = 101
-    """Returns that the critics give probabilities to."""
     noise: tuple[float, float] = (0.05, 0.6)
-    """Spread of the noise on actions, in the environment that explores least and in the one that does most."""
-    target_noise: float = 0.1
-    """Spread of the noise on target actions."""
-    target_noise_clip: float = 0.5
-    """Largest noise on a target action."""
+    target_noise: float = knob(
+        0.1, "Standard deviation of the noise on target actions.", low=0, high=10
+    )
+    target_noise_clip: float = knob(
+        0.5, "Clip the noise on target actions to this.", low=0, high=10
+    )
 
 
 def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
@@ -68,7 +56,7 @@ def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float3
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Towards the return of a noisy action of the actor."""
+        """Towards the returns of a noisy next action of the actor."""
         limit = config.target_noise_clip
         smoothing = (noise * config.target_noise).clamp(-limit, limit)
         next_action = (torch.tanh(policy(actor, batch.next_obs)) + smoothing).clamp(-1, 1)
@@ -77,7 +65,7 @@ def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float3
     def actor_loss(
         actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """What the actor does is worth, by the critic that expects less."""
+        """The value of the actor's action, by the critic that expects less."""
         action = torch.tanh(policy(actor, batch.obs))
         loss = -critics.values(critic, batch.obs, action).amin(0).mean()
         return loss, {"actor_loss": loss.detach()}

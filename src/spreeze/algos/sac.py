@@ -1,6 +1,6 @@
 """Soft actor-critic with a learned temperature. Haarnoja et al. 2018, arXiv 1812.05905.
 
-Twin critics, and a tanh-Gaussian actor whose temperature is one more number at the end of its vector.
+Twin critics and a tanh-Gaussian actor. The temperature is the last number of the actor's vector.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+from spreeze.algos.base import Algorithm, Metrics, SoftConfig
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -19,13 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig(OffPolicyConfig):
+class SACConfig(SoftConfig):
     """Soft actor-critic."""
-
-    init_alpha: float = 0.2
-    """Temperature at the start."""
-    target_entropy_per_action: float = -1.0
-    """Entropy that the temperature aims at, per action dimension."""
 
 
 def build(
@@ -34,9 +29,9 @@ def build(
     arithmetic: Arithmetic = "float32",
     critic_network: Network | None = None,
 ) -> Algorithm:
-    """SAC for one environment; with critics of your own, (flat, obs, action) -> [2, B, 1], if given.
+    """SAC for one environment. `critic_network` replaces the critics: (flat, obs, action) -> [2, B, 1].
 
-    Networks, and with them torch, are imported here, so that the knobs above cost no second.
+    Networks, and with them torch, are imported here: reading the knobs above stays fast.
     """
     from spreeze.networks import SoftActor, mlp_network
 
@@ -58,7 +53,7 @@ def build(
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Eq. 5, both critics against the smaller target."""
+        """Eq. 5: both critics towards the smaller target."""
         next_action, next_log_prob, log_alpha = act(actor, batch.next_obs, noise)
         next_q = q_values(target, batch.next_obs, next_action).amin(0)
         soft_value = next_q - log_alpha.exp() * next_log_prob
@@ -70,7 +65,7 @@ def build(
     def actor_loss(
         actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Eq. 9 and 18, with the smaller value."""
+        """Eq. 9 and 18, with the smaller of the two values."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
         q = q_values(critic, batch.obs, action).amin(0)
         return act.loss(q, log_prob, log_alpha, target_entropy)

@@ -1,7 +1,7 @@
 """Twin delayed deterministic policy gradient. Fujimoto et al. 2018, arXiv 1802.09477.
 
-Deterministic actor with a target of its own, twin critics, smoothed target actions, an actor update
-after every second one of the critics. Each environment explores with a noise of its own size.
+A deterministic actor with a target network, twin critics, smoothed target actions, and one actor update
+per two critic updates. Each environment explores with a different amount of noise.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spreeze.algos.base import Algorithm, DeterministicConfig, Metrics
+from spreeze.knobs import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -24,11 +25,12 @@ class TD3Config(DeterministicConfig):
     """Twin delayed deterministic policy gradient."""
 
     policy_delay: int = 2
-    """Updates of the critic to one of the actor."""
-    target_noise: float = 0.2
-    """Spread of the noise on target actions."""
-    target_noise_clip: float = 0.5
-    """Largest noise on a target action."""
+    target_noise: float = knob(
+        0.2, "Standard deviation of the noise on target actions.", low=0, high=10
+    )
+    target_noise_clip: float = knob(
+        0.5, "Clip the noise on target actions to this.", low=0, high=10
+    )
 
 
 def build(config: TD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
@@ -54,7 +56,7 @@ def build(config: TD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Both critics against the smaller target at a noisy action of the target actor (Eq. 14)."""
+        """Both critics towards the smaller target value of a noisy target action (Eq. 14)."""
         limit = config.target_noise_clip
         smoothing = (noise * config.target_noise).clamp(-limit, limit)
         next_action = (torch.tanh(policy(actor, batch.next_obs)) + smoothing).clamp(-1, 1)
@@ -67,7 +69,7 @@ def build(config: TD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     def actor_loss(
         actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """The value of what the actor does, by the first critic."""
+        """The value of the actor's action, by the first critic."""
         action = torch.tanh(policy(actor, batch.obs))
         loss = -q_values(critic, batch.obs, action)[0].mean()
         return loss, {"actor_loss": loss.detach()}

@@ -1,7 +1,7 @@
 """Truncated quantile critics. Kuznetsov et al. 2020, arXiv 2005.04269.
 
-SAC whose critics give quantiles of the return. For the target all quantiles of all critics are sorted
-and the largest are left out: how many is how pessimistic it is, in finer steps than a minimum.
+SAC whose critics predict quantiles of the return. For the target, the quantiles of all critics are sorted
+and the largest are dropped. How many sets the pessimism, in finer steps than the minimum of two critics.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig
+from spreeze.algos.base import Algorithm, Metrics, SoftConfig
+from spreeze.knobs import Effect, knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -20,19 +21,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TQCConfig(OffPolicyConfig):
+class TQCConfig(SoftConfig):
     """Truncated quantile critics."""
 
-    num_critics: int = 2
-    """Critics side by side."""
-    num_quantiles: int = 25
-    """Quantiles that each of them gives."""
-    drop_per_critic: int = 2
-    """Largest quantiles left out of the target, for each critic."""
-    init_alpha: float = 0.2
-    """Temperature at the start."""
-    target_entropy_per_action: float = -1.0
-    """Entropy that the temperature aims at, per action dimension."""
+    num_critics: int = knob(2, "Critics in the ensemble.", low=1, high=64, effect=Effect.NETWORK)
+    num_quantiles: int = knob(25, "Quantiles per critic.", low=1, high=1000, effect=Effect.NETWORK)
+    drop_per_critic: int = knob(
+        2, "Largest quantiles dropped from the target, per critic.", low=0, high=999
+    )
+
+    def problems(self) -> list[str]:
+        """Refuse to drop every quantile."""
+        problems = super().problems()
+        if self.drop_per_critic >= self.num_quantiles:
+            problems.append(
+                f"--algo.drop-per-critic {self.drop_per_critic}: must be less than "
+                f"--algo.num-quantiles {self.num_quantiles}, or nothing is left."
+            )
+        return problems
 
 
 def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
@@ -58,7 +64,7 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Eq. 10: every quantile against every one that is left of the target, by the Huber quantile loss."""
+        """Eq. 10: the Huber quantile loss between every quantile and every remaining target quantile."""
         next_action, next_log_prob, log_alpha = act(actor, batch.next_obs, noise)
         pooled = critics(target, batch.next_obs, next_action).transpose(0, 1).flatten(1)
         next_z = pooled.sort(-1).values[:, :kept]
@@ -75,7 +81,7 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     def actor_loss(
         actor: Tensor, critic: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """As in SAC, with the mean of all quantiles as value; none is left out here."""
+        """As in SAC, with the mean of all quantiles as value."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
         q = critics(critic, batch.obs, action).mean((0, 2))
         return act.loss(q, log_prob, log_alpha, target_entropy)

@@ -96,8 +96,7 @@ def set_up(key: CompileKey) -> tuple[Algorithm, Replay]:
     torch.set_num_threads(key.threads)
     torch.set_flush_denormal(True)
     set_precision(key.precision)
-    spec, entry = EnvSpec.from_json(key.spec), find_algorithm(key.algo)
-    algorithm = entry.build(entry.config(**key.hyper), spec, unfused_arithmetic(key.precision))
+    algorithm = key.algorithm(unfused_arithmetic(key.precision))
     return algorithm, filled_replay(algorithm, torch.device(key.device), key.capacity)
 
 

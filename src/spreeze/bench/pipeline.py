@@ -21,7 +21,8 @@ from spreeze.run.launch import launch
 from spreeze.run.plan import describe_env, make_plan
 from spreeze.run.processes.pool import Processes
 from spreeze.run.snapshot import Snapshot
-from spreeze.settings.config import Config, config_with, resolved
+from spreeze.settings.config import Config, resolved
+from spreeze.settings.defaults import config_with
 from spreeze.store.rundir import RunDir
 
 NO_RATIO_BOUNDS = (0.0, 1e6)

@@ -19,7 +19,7 @@ from rich.text import Text
 from spreeze.run.plan import Plan
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.wording import describe_bottleneck, describe_decision
-from spreeze.settings.config import Config, knob
+from spreeze.settings.config import Config, get_knob
 from spreeze.store.rundir import RunDir
 from spreeze.text import clock, short
 
@@ -98,13 +98,13 @@ def print_choices(console: Console, plan: Plan) -> None:
     """Each setting that was chosen, with its reason, one per line; a terminal cuts long lines."""
     rows = []
     for name, reason in plan.reasons.items():
-        value = knob(plan.config, name)
+        value = get_knob(plan.config, name)
         parts = value if isinstance(value, tuple) else (value,)
         shown = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in parts)
-        rows.append((f"--{name.replace('_', '-')}", shown, reason))
+        rows.append((f"--{name.replace('_', '-')}", shown, reason.text))
     names, values = (max(len(row[column]) for row in rows) for column in range(2))
-    for name, value, reason in rows:
-        text = Text.assemble(f"{name:<{names}}  {value:<{values}}  ", (reason, "dim"))
+    for name, value, why in rows:
+        text = Text.assemble(f"{name:<{names}}  {value:<{values}}  ", (why, "dim"))
         if console.is_terminal:
             text.truncate(console.width, overflow="ellipsis")
         console.print(text, soft_wrap=True)

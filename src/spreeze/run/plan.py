@@ -1,4 +1,4 @@
-"""The plan: what a run will be, worked out and checked before anything of it exists."""
+"""The plan: what a run will be, worked out and checked before any of it exists."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import cast
@@ -18,10 +19,9 @@ from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine, cpu_name
 from spreeze.rows import row_layout
 from spreeze.run.processes.pool import CallFailed, Processes, call
-from spreeze.run.resume import check_resumed
-from spreeze.settings.auto import resolve
-from spreeze.settings.auto.devices import gpu_index
-from spreeze.settings.auto.memory import learning_bytes, second_bytes
+from spreeze.settings.auto import Probe, no_probe, resolve
+from spreeze.settings.auto.memory import memory_needs
+from spreeze.settings.auto.reason import Reason
 from spreeze.settings.checks import check_config
 from spreeze.settings.config import Config, resolved
 from spreeze.settings.probe import (
@@ -32,6 +32,7 @@ from spreeze.settings.probe import (
     probe_allowed,
     save_cached,
 )
+from spreeze.settings.resume import check_resumed
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
@@ -41,28 +42,28 @@ from spreeze.wires.experience import experience_blocks
 from spreeze.wires.weights import weights_blocks
 
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
-SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
+"""The most rows in one sampler's lane, and the most bytes in all lanes."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run before it starts: nothing is "auto" any more, and it is known to fit."""
+    """A run before it starts: no knob is "auto" any more, and it fits in memory."""
 
     config: Config
-    reasons: dict[str, str]
+    reasons: dict[str, Reason]
     spec: EnvSpec
     blocks: list[Block]
     machine: Machine
     measured: ProbeResult | None = None
-    """What the probe found, if there was one."""
+    """What the probe measured, if there was one."""
 
 
 def describe_env(
     env: EnvTarget, config: Config, processes: Processes | None, problems: list[str]
 ) -> EnvSpec:
-    """Try the environment out, in a throw-away process: its prints and crashes stay there.
+    """Try the environment out in a throw-away process, where its prints and crashes stay.
 
-    `problems` are those found so far; the user gets to see all of them at once.
+    `problems` are those found so far, so that the user sees all of them at once.
     """
     name = config.env
     try:
@@ -73,7 +74,7 @@ def describe_env(
     except UsageError as error:
         raise UsageError([*problems, *error.problems]) from None
     except CallFailed as error:
-        if problems:  # first things first
+        if problems:  # wrong knobs may be the cause
             raise UsageError(problems) from None
         log = _claim(config) / "logs" / "probe.log"
         log.parent.mkdir()
@@ -93,103 +94,61 @@ def make_plan(
     processes: Processes | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Plan:
-    """Fill every "auto" and compute what the run will take; UsageError if the machine has it not.
+    """Replace every "auto" and lay out the shared memory; UsageError if the run does not fit.
 
-    With `processes` the machine is measured first, unless that was done before.
+    With `processes` the machine is measured first, unless a cached result is there.
     """
-
-    measured = None
-
-    def ask(question: ProbeRequest) -> ProbeResult | None:
-        nonlocal measured
-        if processes is not None and probe_allowed():
-            measured = _measured(question, config.retune, processes, say)
-        return measured
-
-    config, reasons = resolve(config, spec, machine, ask)
-    if problems := [*check_config(config), *check_resumed(config, spec)]:
+    probe: Probe = no_probe
+    if processes is not None and probe_allowed():
+        probe = partial(_probe_machine, config.retune, processes, say)
+    chosen = resolve(config, spec, machine, probe)
+    if problems := [*check_config(chosen.config), *check_resumed(chosen.config, spec)]:
         raise UsageError(problems)
+    blocks = _shared_blocks(chosen.config, spec)
+    needs = memory_needs(chosen.config, spec, arena_bytes(blocks))
+    if problems := [problem for need in needs if (problem := need.problem(machine))]:
+        raise UsageError(problems)
+    return Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe)
+
+
+def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
+    """The shared memory of a run: control words, weights, and a lane of experience per sampler."""
     layout = row_layout(spec, config.hyper.row_format())
-    lanes, block = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
-    players = min(resolved(config.evaluator.processes), config.evaluator.episodes)
-    capacity = resolved(config.replay.capacity)
+    lanes, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
-    blocks = [
+    return [
         *control_blocks(lanes),
         *weights_blocks(config.hyper.policy_form(spec).size(spec)),
-        *experience_blocks(layout, lanes, max(lane_rows, 8 * block), block),
+        *experience_blocks(layout, lanes, max(lane_rows, 8 * envs), envs),
     ]
-    needed = {
-        "lanes and weights": arena_bytes(blocks),
-        f"{lanes} samplers": lanes * SAMPLER_BYTES,
-        f"{players} evaluators": players * SAMPLER_BYTES,
-        "learner": LEARNER_BYTES,
-    }
-    learning = learning_bytes(config, spec)
-    replay = {f"replay of {capacity:,} transitions": capacity * layout.row_bytes}
-    index, second = gpu_index(config.devices[0]), config.devices[1:]
-    if index is None:
-        needed |= replay | learning
-    else:
-        if config.replay.placement == "gpu":
-            learning = replay | learning
-        else:
-            needed |= replay
-        if config.replay.placement == "host":
-            rows = resolved(config.learner.updates_per_publish) * resolved(
-                config.learner.batch_size
-            )
-            learning["batches"] = needed["batches"] = rows * layout.row_bytes
-        _check_fits(learning, machine.gpus[index].memory_bytes, "GPU memory")
-    for device in second:
-        index = gpu_index(device)
-        actors = second_bytes(config, spec)
-        if index is None:
-            needed |= actors
-        else:
-            _check_fits(actors, machine.gpus[index].memory_bytes, "the actor's GPU memory")
-    _check_fits(needed, machine.memory_bytes, "memory")
-    return Plan(config, reasons, spec, blocks, machine, measured)
 
 
-def _measured(
-    question: ProbeRequest, retune: bool, processes: Processes, say: Callable[[str], None]
+def _probe_machine(
+    retune: bool, processes: Processes, say: Callable[[str], None], request: ProbeRequest
 ) -> ProbeResult | None:
-    """What this machine can do, from memory or by a probe in a throw-away process."""
-    known = None if retune else load_cached(question)
+    """What this machine can do, from the cache or measured in a throw-away process."""
+    known = None if retune else load_cached(request)
     if known is not None:
         return known
-    say("measuring what this machine can do here; once, some seconds ...")
+    say("measuring what this machine can do; once, for a few seconds ...")
     try:
-        measured = call(processes, measure, question, with_torch=True)
+        measured = call(processes, measure, request, with_torch=True)
     except CallFailed as error:
         why = str(error).strip().rpartition("\n")[2]
         say(f"that failed ({why}); rules of thumb decide instead")
         return None
-    save_cached(question, measured)
+    save_cached(request, measured)
     return cast(ProbeResult, measured)
 
 
-def _check_fits(needed: dict[str, int], free: int, what: str) -> None:
-    total = sum(needed.values())
-    if total > free:
-        table = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in needed.items())
-        raise UsageError(
-            [
-                f"this run needs {total / 2**30:.1f} GiB of {what} ({table} GiB) and "
-                f"{free / 2**30:.1f} GiB are free. Lower --replay.capacity, --learner.batch-size "
-                "or --sampler.processes."
-            ]
-        )
-
-
 def create_run(asked: Config, plan: Plan) -> RunDir:
-    """Make the run directory and write what is known before the start."""
+    """Create the run directory and write what is known before the start."""
     config, machine = plan.config, plan.machine
     path = _claim(config)
     for folder in ("metrics", "checkpoints", "logs"):
         (path / folder).mkdir()
-    stored = {"config": config.to_json(), "reasons": plan.reasons, "asked": asked.to_json()}
+    reasons = {name: reason.text for name, reason in plan.reasons.items()}
+    stored = {"config": config.to_json(), "reasons": reasons, "asked": asked.to_json()}
     write_atomic(path / "config.json", {**stored, "env_spec": plan.spec.to_json()})
     write_atomic(
         path / "system.json",
@@ -210,8 +169,8 @@ def create_run(asked: Config, plan: Plan) -> RunDir:
 
 
 def _claim(config: Config) -> Path:
-    """A folder that is this run's alone; making it is the claim."""
-    # Absolute, since an environment may change the working directory.
+    """A folder for this run alone; creating it is the claim."""
+    # Absolute, because an environment may change the working directory.
     folder = Path(config.runs).absolute()
     if config.name is None:
         stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -227,5 +186,5 @@ def _claim(config: Config) -> Path:
         except FileExistsError:
             continue
         return folder / name
-    hint = f"Give another --name, or go on from it with --resume {names[0]}."
+    hint = f"Give another --name, or continue it with --resume {names[0]}."
     raise UsageError([f"run {folder / names[0]} exists already. {hint}"])

@@ -30,6 +30,7 @@ from spreeze.run.shutdown import await_observers, crash_message, stop_roles
 from spreeze.run.signals import Interrupts
 from spreeze.run.snapshot import Snapshot
 from spreeze.settings.auto.rates import batches_worth_a_try
+from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, resolved
 from spreeze.store.files import write_atomic
 from spreeze.store.metrics import Recorder
@@ -276,5 +277,5 @@ def _set_initial_values(control: Control, config: Config) -> None:
 def _controller(plan: Plan, control: Control) -> Controller:
     measured = plan.measured
     expected_hz = batches_worth_a_try(measured, plan.config.devices) if measured else {}
-    free = [name for name, why in plan.reasons.items() if not why.startswith("preset")]
+    free = [name for name, why in plan.reasons.items() if why.source is not Source.PRESET]
     return Controller(plan.config, free, expected_hz, control)

@@ -1,8 +1,8 @@
-"""Presets: learning settings for known environments, as values. What the machine decides is not here.
+"""Presets: learning settings for known environments. What depends on the machine is not here.
 
-A preset is taken without being asked for where the environment fits; `--preset none` switches that
-off. Under each algorithm are knobs by their command-line name; the first algorithm is the one that
-`--algo auto` takes, unless another is named for GPUs. Where a value comes from is said in docs/experiments.md.
+An environment's preset is used unless you say `--preset none`. Knobs are listed per algorithm, by name.
+`--algo auto` takes the first algorithm, unless another is named for GPUs. docs/experiments.md says where the
+values come from.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class Preset:
     """Settings for some environments."""
 
     envs: tuple[str, ...] = ()
-    """Environments that it is for, with * for any letters; none: only when it is asked for."""
+    """Environments that it is for, with * as wildcard; empty: only used when asked for."""
     why: str
-    """What it does, in a few words."""
+    """Why these values, in a few words."""
     algos: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By algorithm: knobs and their values."""
+    """Knobs and their values, by algorithm."""
     on_gpu: str | None = None
-    """Another algorithm that `--algo auto` takes on a GPU: with thousands of large updates a second."""
+    """What `--algo auto` takes on a GPU, which makes thousands of large updates a second."""
 
     def algorithm(self, gpu: bool) -> str:
         """What `--algo auto` takes."""
@@ -34,7 +34,7 @@ SMALL, WIDE = (64, 64), (256, 256)
 
 
 def _locomotion(lr: float, **fastsac: Any) -> dict[str, dict[str, Any]]:
-    """FastSAC, and SAC with the step size that suits the task: the best ones are an order apart."""
+    """FastSAC, and SAC with a learning rate per task: the best ones differ by an order of magnitude."""
     return {
         "fastsac": {"algo.hidden": WIDE, **fastsac},
         "sac": {"algo.hidden": WIDE, "algo.lr": lr, "algo.tau": 0.01},
@@ -43,7 +43,7 @@ def _locomotion(lr: float, **fastsac: Any) -> dict[str, dict[str, Any]]:
 
 PRESETS: dict[str, Preset] = {
     "sb3": Preset(
-        why="what Stable-Baselines3's SAC does: for comparisons, not for speed",
+        why="the settings of Stable-Baselines3's SAC: for comparisons, not for speed",
         algos={
             "sac": {
                 "learner.batch_size": 256,
@@ -60,7 +60,7 @@ PRESETS: dict[str, Preset] = {
     # Classic control
     "pendulum": Preset(
         envs=("Pendulum-v1",),
-        why="small networks, fast target",
+        why="small networks, fast target network",
         algos={
             "sac": {"algo.hidden": SMALL, "algo.lr": 1e-3, "algo.tau": 0.02},
             "td3": {"algo.hidden": SMALL, "algo.lr": 1e-3, "algo.tau": 0.02},
@@ -77,18 +77,18 @@ PRESETS: dict[str, Preset] = {
     ),
     "acrobot": Preset(
         envs=("Acrobot-v*",),
-        why="first successes are rare: Q-learning does not forget them",
+        why="first successes are rare: Q-learning keeps learning from them",
         algos={"dqn": {"algo.hidden": SMALL, "algo.lr": 1e-3}},
     ),
     # Box2D
     "lunar-lander": Preset(
         envs=("LunarLander-v*", "LunarLanderContinuous-v*"),
-        why="PPO needs the fewest updates here, with wide networks and long segments fewer still",
+        why="PPO needs the fewest updates here; wide networks and long segments help",
         algos={"ppo": {"algo.hidden": WIDE, "algo.lr": 1e-3, "algo.segment": 64}},
     ),
     "bipedal-walker": Preset(
         envs=("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),
-        why="a nearer horizon and a faster target",
+        why="a shorter horizon and a faster target network",
         algos={
             "sac": {"algo.hidden": WIDE, "algo.lr": 7.3e-4, "algo.gamma": 0.98, "algo.tau": 0.02}
         },
@@ -96,7 +96,7 @@ PRESETS: dict[str, Preset] = {
     # MuJoCo
     "half-cheetah": Preset(
         envs=("HalfCheetah-v*",),
-        why="never falls: SAC with a large step; on a GPU categorical critics, all normalised",
+        why="it never falls: SAC with a large learning rate; on a GPU FastSAC",
         algos={
             "sac": {"algo.hidden": WIDE, "algo.lr": 1e-3, "algo.tau": 0.01},
             "fastsac": {"algo.hidden": WIDE},
@@ -105,32 +105,32 @@ PRESETS: dict[str, Preset] = {
     ),
     "walker2d": Preset(
         envs=("Walker2d-v*",),
-        why="it falls: categorical critics, all normalised",
+        why="it falls: FastSAC's categorical critics learn faster",
         algos=_locomotion(8e-4),
     ),
     "hopper": Preset(
         envs=("Hopper-v*",),
-        why="it hops faster until it falls: categorical critics, all normalised, and a farther horizon",
+        why="it hops faster until it falls: FastSAC with a longer horizon",
         algos=_locomotion(5e-4, **{"algo.gamma": 0.995}),
     ),
     "ant": Preset(
         envs=("Ant-v*",),
-        why="it falls, which must cost more than gamma shows: categorical critics, all normalised; a small step for SAC",
+        why="it falls, which must cost more than discounting shows: FastSAC with a termination cost",
         algos=_locomotion(3e-4, **{"algo.termination_cost": 500.0}),
     ),
     "humanoid": Preset(
         envs=("Humanoid-v*", "HumanoidStandup-v*"),
-        why="observations of very mixed scale: categorical critics, all normalised",
+        why="observations differ in scale: FastSAC normalises them",
         algos=_locomotion(3e-4),
     ),
     "swimmer": Preset(
         envs=("Swimmer-v*",),
-        why="far horizon: what a stroke gains is seen late",
+        why="long horizon: a stroke pays off late",
         algos={"sac": {"algo.hidden": WIDE, "algo.lr": 3e-4, "algo.gamma": 0.9999}},
     ),
     "reach": Preset(
         envs=("Reacher-v*", "Pusher-v*"),
-        why="short episodes: a nearer horizon",
+        why="short episodes: a shorter horizon",
         algos={"sac": {"algo.hidden": WIDE, "algo.gamma": 0.98}},
     ),
     "inverted-pendulum": Preset(
@@ -138,21 +138,21 @@ PRESETS: dict[str, Preset] = {
         why="small task: small networks",
         algos={"ppo": {"algo.hidden": SMALL}, "sac": {"algo.hidden": SMALL, "algo.tau": 0.02}},
     ),
-    # DeepMind Control: rewards from 0 to 1, no ends but that of time
+    # DeepMind Control: rewards from 0 to 1, episodes end by time only
     "dm-control": Preset(
         envs=(
             *("dm_control/walker-*", "dm_control/cheetah-*"),
             *("dm_control/hopper-*", "dm_control/humanoid*"),
         ),
-        why="rewards are small and episodes long: returns are scaled",
+        why="rewards are small and episodes long: FastSAC scales returns",
         algos=_locomotion(5e-4, **{"algo.spread": (0.5, 2.0)}),
     ),
 }
 
 
 def preset_for(env: str, algo: str) -> str | None:
-    """The name of the environment's own preset, if there is one with values for this algorithm."""
-    versioned = env if "-v" in env else f"{env}-v1"  # Gymnasium takes the newest then
+    """The environment's preset, if it has one with values for this algorithm."""
+    versioned = env if "-v" in env else f"{env}-v1"  # Gymnasium then takes the newest
     for name, preset in PRESETS.items():
         if any(fnmatch(versioned, pattern) for pattern in preset.envs):
             return name if algo == "auto" or algo in preset.algos else None

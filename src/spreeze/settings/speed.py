@@ -1,17 +1,17 @@
-"""How fast a run learns, as far as rates tell it: what the automatic settings maximise."""
+"""How fast a run learns, as far as its rates tell: what the automatic settings maximise."""
 
 from __future__ import annotations
 
 BATCH_WORTH, SAMPLING_WORTH = 0.5, 0.25
 LARGE_BATCH = 2048
-"""To which power of batch size and env steps learning goes on, and the size from which more rows bring nothing;
-docs/tuning.md has the runs."""
+"""Exponents of batch size and env steps in the learning speed, and the batch size beyond which more rows
+bring nothing. docs/tuning.md has the runs."""
 
 
 def learning_speed(update_hz: float, batch_size: int, sample_hz: float) -> float:
-    """What the settings are to make large, as far as rates tell it: how fast a run learns.
+    """How fast a run learns, as far as its rates tell.
 
-    A larger batch makes an update worth more, but less than in proportion and only up to a size; so do
+    A larger batch makes an update worth more, less than in proportion and only up to a size. So do
     fresher transitions.
     """
     worth = min(batch_size, LARGE_BATCH) ** BATCH_WORTH

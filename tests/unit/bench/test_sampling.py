@@ -19,7 +19,7 @@ from spreeze.machine.facts import detect_machine
 from spreeze.roles.context import Job, join
 from spreeze.roles.pacing import NO_LIMIT
 from spreeze.run.plan import make_plan
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 from spreeze.wires.weights import Weights

@@ -12,7 +12,7 @@ from spreeze.cli.screen import Screen, line, page, sparkline
 from spreeze.run.bottleneck import Bottleneck, Limit
 from spreeze.run.controller import BATCH, Change, Decision, Rates
 from spreeze.run.snapshot import Snapshot
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
 
 

@@ -22,7 +22,7 @@ from spreeze.roles.learner.publisher import PolicyPublisher
 from spreeze.roles.learner.setup import allocate
 from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.rows import PLACEMENTS, Rows, as_matrix, row_layout
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.spec import EnvSpec, Floats
 from spreeze.wires.arena import Arena
 from spreeze.wires.experience import Experience, experience_blocks

@@ -31,7 +31,7 @@ from spreeze.run.plan import make_plan
 from spreeze.settings.auto import resolve
 from spreeze.settings.auto.memory import EXCHANGE_SLOTS
 from spreeze.settings.checks import check_devices
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.probe import ProbeRequest, ProbeResult, measure
 
 CPU = torch.device("cpu")
@@ -392,9 +392,9 @@ def chosen(machine: Machine, split_hz: dict[int, float], **knobs: Any) -> tuple[
         asked.append(question)
         return dataclasses.replace(answer, split_hz=split_hz if question.second else {})
 
-    config, reasons = resolve(config_with(default_config(env="x"), knobs), cases.BOX, machine, ask)
+    made = resolve(config_with(default_config(env="x"), knobs), cases.BOX, machine, ask)
     assert len(asked) == 1
-    return config.device, reasons.get("device", "")
+    return made.config.device, str(made.reasons.get("device", ""))
 
 
 def test_two_gpus_are_taken_if_they_are_faster_and_the_reason_is_said() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spreeze.roles.evaluator.average import PolicyAverage
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.arena import Arena
 from spreeze.wires.weights import Weights, weights_blocks
 

@@ -14,7 +14,7 @@ import fakes
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy
 from spreeze.roles.evaluator import _num_processes, _report
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
 from spreeze.wires.weights import Stamp

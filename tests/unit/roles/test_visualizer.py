@@ -13,7 +13,7 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.envs.rendering import view_without_display
 from spreeze.policy import Policy
 from spreeze.roles import visualizer
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.checkpoint import save_best
 from spreeze.store.rundir import RunDir
 

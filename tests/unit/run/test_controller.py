@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spreeze.run.controller import BATCH, RATIO, WORDS, Change, Controller, Decision
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import CompileState, Control, control_blocks
 

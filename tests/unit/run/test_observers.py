@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spreeze.run.observers import Observers
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
 
 

@@ -15,7 +15,9 @@ from spreeze.errors import UsageError
 from spreeze.machine import affinity as affinity_module
 from spreeze.machine.facts import Gpu, Machine
 from spreeze.run.plan import Plan, make_plan
-from spreeze.settings.config import config_with, default_config, knob, knob_names
+from spreeze.settings.auto.reason import Source
+from spreeze.settings.config import get_knob, knob_names
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.presets import PRESETS
 from spreeze.spec import EnvSpec
 
@@ -54,13 +56,14 @@ def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial:
     config = default_config(env=SPEC.id, device="cuda" if machine.gpus else "cpu")
     config = config_with(config, {"serial": serial})
     made = make_plan(config, SPEC, machine)
-    automatic = [name for name in knob_names(config) if knob(config, name) == "auto"]
-    left = [name for name in automatic if knob(made.config, name) == "auto"]
+    automatic = [name for name in knob_names(config) if get_knob(config, name) == "auto"]
+    left = [name for name in automatic if get_knob(made.config, name) == "auto"]
     assert left in ([], ["learner.updates_per_step"]), "a free ratio stays free"
-    preset = {name for name, reason in made.reasons.items() if reason == "preset half-cheetah"}
+    preset = {name for name, why in made.reasons.items() if why.text == "preset half-cheetah"}
     assert preset == {"algo", *PRESETS["half-cheetah"].algos[config.algo]}
     assert set(made.reasons) == {"preset"} | preset | (set(automatic) - set(left))
-    assert all(made.reasons.values())
+    assert all(reason.text for reason in made.reasons.values())
+    assert all(made.reasons[name].source is Source.PRESET for name in preset)
 
 
 def test_fast_environments_share_a_process_but_a_serial_run_depends_on_no_clock() -> None:
@@ -154,7 +157,7 @@ def test_the_replay_lies_where_there_is_room(
 ) -> None:
     made = plan(machine, **{"replay.capacity": capacity})
     assert made.config.replay.placement == placement
-    assert reason in made.reasons["replay.placement"]
+    assert reason in made.reasons["replay.placement"].text
 
 
 def test_a_replay_that_is_too_large_for_the_place_that_is_asked_for_is_refused() -> None:

@@ -15,7 +15,7 @@ from spreeze.run.controller import BATCH, SAMPLERS, Change, Decision, Rates
 from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunState
 from spreeze.run.progress import Progress
 from spreeze.run.snapshot import Snapshot
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import CompileState, Control, control_blocks

@@ -12,7 +12,7 @@ import pytest
 from fake_runs import make_run
 from spreeze.run.tracker import Tracker
 from spreeze.settings.checks import check_config
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio"])

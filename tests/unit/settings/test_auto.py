@@ -13,7 +13,9 @@ from spreeze.machine.facts import Gpu, Machine
 from spreeze.settings import probe
 from spreeze.settings.auto import resolve
 from spreeze.settings.auto.rates import MEASURED_KNOBS, expected_hz
-from spreeze.settings.config import Config, config_with, default_config, knob
+from spreeze.settings.auto.reason import Source
+from spreeze.settings.config import Config, get_knob
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.probe import ProbeRequest, ProbeResult, load_cached, measure, save_cached
 from spreeze.spec import EnvSpec
 
@@ -42,7 +44,7 @@ SMALL_GPU = {256: 1500.0, 1024: 900.0, 2048: 470.0, 4096: 240.0, 8192: 120.0}
 def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) -> Config:
     config = config_with(default_config(env=SPEC.id, device="cpu"), knobs or {})
     made = dataclasses.replace(ANSWER, **answer)
-    return resolve(config, SPEC, machine, lambda _: made)[0]
+    return resolve(config, SPEC, machine, lambda _: made).config
 
 
 def test_the_batch_is_as_large_as_pays() -> None:
@@ -54,14 +56,15 @@ def test_the_batch_is_as_large_as_pays() -> None:
 def test_who_chose_the_algorithm_is_said() -> None:
     def reason(**knobs: Any) -> str | None:
         config = default_config(env=SPEC.id, device="cpu", **knobs)
-        return resolve(config_with(config, {"device": "cpu"}), SPEC, LAPTOP)[1].get("algo")
+        made = resolve(config_with(config, {"device": "cpu"}), SPEC, LAPTOP).reasons.get("algo")
+        return None if made is None else made.text
 
     assert reason() == "preset half-cheetah"
     assert reason(preset="none") == "actions are Box"
     assert reason(algo="fastsac") is None, "the preset takes another"
     knobs = {"algo.hold": 4, "device": "cpu"}
     named = config_with(default_config(env=SPEC.id, asked=["hold"], device="cpu"), knobs)
-    assert resolve(named, SPEC, LAPTOP)[1]["algo"] == "it has --algo.hold"
+    assert resolve(named, SPEC, LAPTOP).reasons["algo"].text == "it has --algo.hold"
 
 
 def test_rates_that_jump_about_are_survived() -> None:
@@ -74,9 +77,12 @@ def test_rates_that_jump_about_are_survived() -> None:
 def test_a_batch_that_did_not_fit_is_said() -> None:
     answer = dataclasses.replace(ANSWER, update_hz={256: 900.0, 1024: 800.0}, too_large=4096)
     config = default_config(env=SPEC.id)
-    made, reasons = resolve(config, SPEC, DESKTOP, lambda _: answer)
-    assert made.learner.batch_size == 1024
-    assert "4,096 do not fit" in reasons["learner.batch_size"]
+    made = resolve(config, SPEC, DESKTOP, lambda _: answer)
+    assert made.config.learner.batch_size == 1024
+    assert made.probe == answer
+    reason = made.reasons["learner.batch_size"]
+    assert reason.source is Source.MEASURED
+    assert "4,096 do not fit" in reason.text
 
 
 def test_threads_are_worth_it_up_to_where_they_stop_scaling() -> None:
@@ -98,9 +104,9 @@ FEW_SAMPLERS = {"sampler.processes": 2}
 def test_fast_environments_share_a_forward_pass_with_more(step_us: float, envs: int) -> None:
     spec = dataclasses.replace(SPEC, step_us=step_us)
     config = config_with(default_config(env=SPEC.id, device="cpu"), FEW_SAMPLERS)
-    made, reasons = resolve(config, spec, LAPTOP, lambda _: ANSWER)
-    assert made.sampler.envs_per_process == envs
-    assert "acting adds 2 %" in reasons["sampler.envs_per_process"] or step_us > 60
+    made = resolve(config, spec, LAPTOP, lambda _: ANSWER)
+    assert made.config.sampler.envs_per_process == envs
+    assert "acting adds 2 %" in made.reasons["sampler.envs_per_process"].text or step_us > 60
 
 
 @pytest.mark.parametrize(("cores", "envs"), [(2, 32), (8, 16), (16, 8), (64, 4), (200, 4)])
@@ -128,7 +134,7 @@ def test_slow_evaluations_are_done_by_many_now_and_then(
     spec = dataclasses.replace(SPEC, step_us=step_us, max_episode_steps=1000)
     machine = dataclasses.replace(DESKTOP, cores=cores)
     config = default_config(env=SPEC.id, device="cpu")
-    made, _ = resolve(config, spec, machine, lambda _: ANSWER)
+    made = resolve(config, spec, machine, lambda _: ANSWER).config
     assert made.evaluator.processes == processes
     assert made.evaluator.share == pytest.approx(share)
     assert cores == made.learner_cores + made.sampler.processes
@@ -138,16 +144,16 @@ def test_slow_evaluations_are_done_by_many_now_and_then(
 def test_a_learner_on_all_cores_is_evaluated_all_the_same(threads: int) -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
     config = default_config(env=SPEC.id, device="cpu")
-    made, _ = resolve(config_with(config, {"learner.threads": threads}), spec, DESKTOP)
+    made = resolve(config_with(config, {"learner.threads": threads}), spec, DESKTOP).config
     assert (made.sampler.processes, made.evaluator.processes) == (1, 1)
 
 
 def test_evaluators_that_were_asked_for_are_kept() -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
     config = default_config(env=SPEC.id, device="cpu")
-    few = resolve(config_with(config, {"evaluator.processes": 2}), spec, DESKTOP)[0]
+    few = resolve(config_with(config, {"evaluator.processes": 2}), spec, DESKTOP).config
     assert (few.evaluator.processes, few.evaluator.share) == (2, 1.0)
-    always = resolve(config_with(config, {"evaluator.share": 1.0}), spec, DESKTOP)[0]
+    always = resolve(config_with(config, {"evaluator.share": 1.0}), spec, DESKTOP).config
     assert (always.evaluator.processes, always.evaluator.share) == (10, 1.0)
 
 
@@ -170,7 +176,7 @@ def test_nothing_is_measured_where_it_would_decide_nothing(knobs: dict[str, Any]
 
 @pytest.mark.parametrize("name", MEASURED_KNOBS)
 def test_a_knob_that_was_given_stays(name: str) -> None:
-    assert knob(tuned(LAPTOP, {name: 3}), name) == 3
+    assert get_knob(tuned(LAPTOP, {name: 3}), name) == 3
 
 
 def question(**changes: Any) -> ProbeRequest:

@@ -15,23 +15,14 @@ import pytest
 from spreeze.algos import ALGORITHMS
 from spreeze.cli.commands.train import parse
 from spreeze.errors import UsageError
+from spreeze.knobs import knobs_of
 from spreeze.machine.facts import Gpu
 from spreeze.settings.checks import check_config, check_folder
-from spreeze.settings.config import (
-    Config,
-    UndecidedConfig,
-    config_from_json,
-    config_with,
-    default_config,
-    knob,
-    knob_names,
-    knobs_of,
-    parse_count,
-    parse_duration,
-    resolved,
-    with_algorithm,
-)
+from spreeze.settings.config import Config, get_knob, knob_names, resolved
+from spreeze.settings.defaults import config_from_json, config_with, default_config, with_algorithm
+from spreeze.settings.parse import parse_count, parse_duration
 from spreeze.settings.presets import PRESETS, preset_for
+from spreeze.settings.sections import UndecidedConfig
 
 
 def problems_of(**knobs: Any) -> list[str]:
@@ -48,7 +39,7 @@ def test_every_preset_is_valid_for_each_of_its_algorithms(name: str, algo: str) 
     assert check_config(config) == []
     assert config.algo == algo
     for knob_name, value in PRESETS[name].algos[algo].items():
-        assert knob(config, knob_name) == value
+        assert get_knob(config, knob_name) == value
 
 
 def test_an_environment_brings_its_preset_and_its_algorithm() -> None:
@@ -71,7 +62,7 @@ def test_a_preset_may_take_another_algorithm_on_a_gpu(monkeypatch: pytest.Monkey
 
     assert (chosen("cpu"), chosen("cuda:1")) == ("sac", "fastsac")
     for gpus, algo in (((), "sac"), ((Gpu("One", 1),), "fastsac")):
-        monkeypatch.setattr("spreeze.settings.config.visible_gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr("spreeze.settings.defaults.visible_gpus", lambda gpus=gpus: gpus)
         assert chosen() == algo
     assert default_config("sac", "HalfCheetah-v5", device="cuda").algo == "sac"
     assert parse(["HalfCheetah-v5", "--device", "cpu"]).algo == "sac", "whatever is there"
@@ -132,11 +123,11 @@ def test_what_is_given_stays_even_if_it_is_what_most_algorithms_have(
         ("fastsac", {"algo.spread": (0.5, 1.0, 2)}, "--algo.spread 0.5 1.0 2: must be two"),
         ("td3", {"algo.noise": (0.5, 0.05)}, "the smaller first"),
         ("td3", {"algo.noise": 0.5}, "--algo.noise 0.5: must be two numbers from 0 to 10"),
-        ("sac", {"algo.hidden": 64}, "--algo.hidden 64: one or more widths"),
-        ("sac", {"algo.hidden": (64.5,)}, "--algo.hidden 64.5: one or more widths"),
-        ("fastsac", {"algo.normalise_reward": False}, "know returns from -5 to 5 alone"),
+        ("sac", {"algo.hidden": 64}, "--algo.hidden 64: must be one or more whole numbers"),
+        ("sac", {"algo.hidden": (64.5,)}, "--algo.hidden 64.5: must be one or more whole numbers"),
+        ("fastsac", {"algo.normalise_reward": False}, "only represent returns from -5 to 5"),
         ("fasttd3", {"algo.reward_scale": 30.0}, "--algo.reward-scale 30: at most 1"),
-        ("dqn", {"algo.policy_delay": 2}, "dqn has no actor"),
+        ("dqn", {"algo.policy_delay": 2}, "DQN has no actor"),
         ("ppo", {"learner.batch_size": 64, "learner.updates_per_step": 1.0}, "1024 times"),
         ("ppo", {"learner.batch_size": 64, "learner.ratio_bounds": (0, 0.1)}, "max-reuse is 8"),
         ("sac", {"learner.batch_size": 0}, "must be a whole number from 1 to 1,048,576"),
@@ -164,7 +155,7 @@ def test_auto_is_settled_by_the_actions_and_keeps_what_was_asked_for() -> None:
         assert isinstance(chosen.hyper, ALGORITHMS[algo].config)
         assert chosen.hyper.gamma == 0.9
         default = ALGORITHMS[algo].config()
-        assert knob(chosen, "algo.n_step") == knob(
+        assert get_knob(chosen, "algo.n_step") == get_knob(
             with_algorithm(default_config(env="x"), algo), "algo.n_step"
         )
         assert chosen.hyper == dataclasses.replace(default, gamma=0.9)
@@ -172,7 +163,7 @@ def test_auto_is_settled_by_the_actions_and_keeps_what_was_asked_for() -> None:
 
 def test_a_stored_config_cannot_name_code() -> None:
     data = default_config("sac").to_json() | {"algo": "os:system"}
-    with pytest.raises(UsageError, match="code of yours"):
+    with pytest.raises(UsageError, match="your own code"):
         config_from_json(data)
 
 
@@ -359,5 +350,5 @@ def test_the_manual_has_every_knob_of_every_algorithm() -> None:
     manual = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
     usual = {"gamma", "hidden", "lr", "tau"}
     for name, entry in ALGORITHMS.items():
-        for own in knobs_of(entry.config) - usual:
+        for own in knobs_of(entry.config).keys() - usual:
             assert f"`--algo.{own.replace('_', '-')}`" in manual, f"{name}: {own}"

@@ -15,7 +15,6 @@ from spreeze.bench.result import write_result
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine, detect_machine
 from spreeze.settings.checks import check_devices
-from spreeze.spec import EnvSpec
 from spreeze.text import short
 
 
@@ -66,7 +65,7 @@ def main(arguments: list[str]) -> int:
                 f"--algo {args.algo} does not support the actions of {spec.id}. Name another environment or algorithm."
             ]
         )
-    device, second = _devices(args, machine, spec)
+    device, second = _devices(args, machine)
     precision = args.precision
     if precision == "auto":
         precision = "bf16" if device != "cpu" or machine.bfloat16 else "float32"
@@ -94,15 +93,15 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _devices(args: LearnerArguments, machine: Machine, spec: EnvSpec) -> tuple[str, str | None]:
+def _devices(args: LearnerArguments, machine: Machine) -> tuple[str, str | None]:
     """The device to measure, and the device of the actor if two were asked for."""
     if args.devices is None:
         return args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu", None
     from spreeze.algos import find_algorithm
-    from spreeze.settings.auto.devices import gpu_index, has_actor
+    from spreeze.settings.auto.devices import gpu_index
 
     # Naming a device twice here is deliberate.
-    problems = check_devices(args.devices, same_allowed=True, flag="--devices")
+    problems = check_devices(args.devices, same_allowed=True, option="--devices")
     names = args.devices.split(",")
     if not problems and len(names) != 2:
         problems.append(
@@ -116,7 +115,7 @@ def _devices(args: LearnerArguments, machine: Machine, spec: EnvSpec) -> tuple[s
         (gpu_index(name) or 0) >= len(machine.gpus) for name in names if name != "cpu"
     ):
         problems.append(f"--devices {args.devices}: this machine has {len(machine.gpus)} GPUs.")
-    if not has_actor(find_algorithm(args.algo).config(hidden=(256, 256)), spec):
+    if not find_algorithm(args.algo).config.has_actor:
         problems.append(f"--devices: {args.algo} has no actor to put on a second device.")
     if problems:
         raise UsageError(problems)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import tyro
 
 from spreeze.bench.result import checked, or_auto, write_result
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.text import short
 
 

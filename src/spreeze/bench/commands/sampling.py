@@ -12,7 +12,7 @@ import tyro
 from spreeze.algos.base import OffPolicyConfig
 from spreeze.bench.result import checked, or_auto, write_result
 from spreeze.machine.facts import detect_machine
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.text import short
 
 

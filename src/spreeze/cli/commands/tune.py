@@ -1,4 +1,4 @@
-"""`spreeze tune`: what this machine can do with an environment, and the settings that follow."""
+"""`spreeze tune`: measures what this machine can do with an environment and prints the settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from rich.table import Table
 from spreeze.cli.screen import print_choices
 from spreeze.errors import UsageError
 from spreeze.machine.facts import detect_machine
-from spreeze.settings.config import config_with, default_config, knob, resolved
+from spreeze.settings.build import build_config
+from spreeze.settings.config import get_knob, resolved
+from spreeze.settings.defaults import config_with
 from spreeze.store.files import write_json
 from spreeze.text import short
 
@@ -33,15 +35,15 @@ class Arguments:
     env: tyro.conf.Positional[str]
     """Gymnasium id, module:Id, or package.module:EnvClass."""
     algo: str = "auto"
-    """Algorithm; auto: the one that `spreeze train` takes."""
+    """Algorithm. Auto: the one that `spreeze train` takes."""
     device: str = "auto"
-    """Where the networks learn: auto, cpu, cuda, cuda:0."""
+    """Where networks train: auto, cpu, cuda, cuda:0."""
     retune: bool = False
-    """Forget what was measured before, and measure anew."""
+    """Forget earlier measurements and measure again."""
     compile: bool = False
-    """Compile the update, too, so that even the first run has it from its start: 20 s, on a GPU a minute."""
+    """Also compile the update, so that even the first run starts with it. Takes 20 s, on a GPU a minute."""
     plot: str | None = None
-    """Draw rates over processes and batch sizes, the chosen ones marked, to this file (extra `plot`)."""
+    """Plot the rates by processes and batch sizes to this file (extra `plot`)."""
     json: str | None = None
     """Write the result as JSON to this file; - for standard output."""
 
@@ -55,14 +57,14 @@ def main(arguments: list[str], _started_s: float) -> int:
     from spreeze.run.processes.pool import Processes
     from spreeze.settings.checks import check_config
 
-    knobs = {"device": args.device, "retune": args.retune}
-    config = config_with(default_config(args.algo, args.env, device=args.device), knobs)
+    knobs = {"algo": args.algo, "device": args.device, "retune": args.retune}
+    config = build_config(args.env, knobs)
     began = time.monotonic()
     processes = Processes()
     try:
         spec = describe_env(args.env, config, processes, check_config(config))
         plan = make_plan(config, spec, detect_machine(), processes, _say)
-        sampling = _sampling(plan, args.env, processes)
+        sampling = _measure_sampling(plan, args.env, processes)
     finally:
         processes.close()
     if args.compile:
@@ -71,23 +73,23 @@ def main(arguments: list[str], _started_s: float) -> int:
         "command": ["spreeze", "tune", args.env, "--algo", args.algo, "--device", args.device],
         "env": args.env,
         "algo": plan.config.algo,
-        "chosen": {name: knob(plan.config, name) for name in plan.reasons},
-        "reasons": plan.reasons,
+        "chosen": {name: get_knob(plan.config, name) for name in plan.reasons},
+        "reasons": {name: reason.text for name, reason in plan.reasons.items()},
         "probes": {
             "step_us": spec.step_us,
-            # Some algorithms leave nothing of the update to be chosen, such as ppo.
+            # There is no probe for algorithms such as ppo, whose batch size learning decides.
             **(plan.measured.to_json() if plan.measured else {}),
             "sample_hz": sampling,
         },
         "seconds": round(time.monotonic() - began, 1),
     }
     if args.plot is not None:
-        _draw(facts, Path(args.plot))
+        _plot(facts, Path(args.plot))
     if args.json is not None:
         write_json(facts, args.json)
     if args.json != "-":
         console = Console(highlight=False)
-        console.print(_probed(facts["probes"]))
+        console.print(_probe_table(facts["probes"]))
         console.print()
         print_choices(console, plan)
     return 0
@@ -111,7 +113,7 @@ def compile_plan(plan: Plan) -> None:
         raise UsageError([f"the update was not compiled: {str(error).strip()}"]) from None
 
 
-def _sampling(plan: Plan, env: str, processes: Processes) -> dict[int, float]:
+def _measure_sampling(plan: Plan, env: str, processes: Processes) -> dict[int, float]:
     """Env steps per second by sampler processes, up to one per core."""
     from spreeze.bench.sampling import measure
     from spreeze.envs.targets import picklable_target
@@ -129,8 +131,8 @@ def _sampling(plan: Plan, env: str, processes: Processes) -> dict[int, float]:
     return rates
 
 
-def _probed(probes: dict[str, Any]) -> Table:
-    """What was measured, a line each."""
+def _probe_table(probes: dict[str, Any]) -> Table:
+    """What was measured, one line each."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
@@ -146,20 +148,18 @@ def _probed(probes: dict[str, Any]) -> Table:
             values = "   ".join(f"{key:,}: {short(value)}" for key, value in probes[name].items())
             table.add_row(title, values)
     if probes.get("too_large"):
-        table.add_row("memory was not enough for", f"batch {probes['too_large']:,}")
+        table.add_row("did not fit in memory", f"batch {probes['too_large']:,}")
     if "seconds" in probes:
         table.add_row("the probe took", f"{probes['seconds']:.1f} s")
     return table
 
 
 def _check_plot(file: Path) -> None:
-    """Refuse what cannot be drawn before anything is measured."""
+    """Refuse what cannot be plotted before anything is measured."""
     try:
         import matplotlib as mpl
     except ImportError:
-        raise UsageError(
-            ["--plot needs matplotlib, which the extra plot has: pip install 'spreeze[plot]'"]
-        ) from None
+        raise UsageError(["--plot needs matplotlib: pip install 'spreeze[plot]'"]) from None
     mpl.use("Agg")
     if file.suffix not in (".png", ".svg", ".pdf"):
         raise UsageError([f"--plot {file}: the name must end in .png, .svg or .pdf."])
@@ -167,8 +167,8 @@ def _check_plot(file: Path) -> None:
         raise UsageError([f"--plot {file}: there is no folder {file.absolute().parent}."])
 
 
-def _draw(facts: dict[str, Any], file: Path) -> None:
-    """What more samplers bring and, if that was measured, what larger batches bring."""
+def _plot(facts: dict[str, Any], file: Path) -> None:
+    """Rates by sampler processes and, if they were measured, by batch sizes."""
     import matplotlib.pyplot as plt
 
     chosen, probes = facts["chosen"], facts["probes"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from spreeze.algos import algorithm_file, find_algorithm
-from spreeze.algos.base import Algorithm, without_data
+from spreeze.algos import algorithm_file, build_algorithm, find_algorithm
+from spreeze.algos.base import Algorithm, update_knobs
 from spreeze.learning.replay import Replay, ReplayShape
 from spreeze.learning.state import Part, init_state
 from spreeze.learning.two_devices.critic_actor import ActorUpdater, CriticUpdater
@@ -27,7 +27,7 @@ CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
 SOURCE_ROOT = Path(__file__).parents[2]
 COMPILED_SOURCES = (
     *("learning/**/*.py", "algos/**/*.py", "networks/**/*.py", "policy/**/*.py"),
-    *("errors.py", "rows.py", "spec.py", "text.py"),
+    *("errors.py", "knobs.py", "rows.py", "spec.py", "text.py"),
 )
 """Every module that an update imports. A change in any of them makes compiled updates out of date."""
 EXAMPLE_RATES = (1e-3, 0.01)
@@ -53,7 +53,8 @@ class CompileKey:
     def path(self) -> Path:
         """Where the compiled update is, or will be."""
         facts, own_file = dataclasses.asdict(self), algorithm_file(self.algo)
-        facts["hyper"] = without_data(self.hyper, own=own_file is not None)
+        kind = find_algorithm(self.algo).config
+        facts["hyper"] = update_knobs(kind, self.hyper, own=own_file is not None)
         facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
         facts["machine"] = (
             torch.cuda.get_device_name(self.device)
@@ -76,8 +77,7 @@ class CompileKey:
 
     def algorithm(self, arithmetic: Arithmetic) -> Algorithm:
         """The algorithm whose update it is."""
-        entry = find_algorithm(self.algo)
-        return entry.build(entry.config(**self.hyper), EnvSpec.from_json(self.spec), arithmetic)
+        return build_algorithm(self.algo, self.hyper, EnvSpec.from_json(self.spec), arithmetic)
 
     def updater(self, arithmetic: Arithmetic, shape_only: bool = False) -> Updater:
         """An updater of the same shapes with an empty replay; `shape_only`: without memory, for tracing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from spreeze.algos import find_algorithm
+from spreeze.algos import build_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.learning.compiled.key import set_precision
 from spreeze.learning.replay import Replay
@@ -33,7 +33,7 @@ def build(ctx: Context) -> tuple[Replay, AnyUpdater]:
         torch.cuda.set_device(device)  # graphs are captured on the current device
     set_precision(resolved(learner.precision))
     arithmetic = unfused_arithmetic(resolved(learner.precision))
-    algorithm = find_algorithm(config.algo).build(hyper, ctx.spec, arithmetic)
+    algorithm = build_algorithm(config.algo, hyper, ctx.spec, arithmetic)
     replay, state = allocate(ctx, algorithm, device)
     if config.resume is not None:
         _restore(config.resume, state)

@@ -1,6 +1,8 @@
-"""What a run keeps in memory, and where."""
+"""What a run keeps in memory, where, and whether it fits."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from spreeze.machine.facts import Machine
 from spreeze.rows import row_layout
@@ -9,65 +11,68 @@ from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
 
-MANY_ROWS = 1_000_000
+USUAL_CAPACITY = 1_000_000
 FRESH_BATCHES = 4
-"""Batches that are kept of segments, which are only good while they are new."""
+"""Batches of segments in the replay: segments are only useful while they are new."""
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
-"""Of the free memory: what a run takes of the GPU's at most; what it page-locks of the host's."""
+"""Of the free memory: the most a run takes of the GPU's, and the most it page-locks of the host's."""
 NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
-EXCHANGE_SLOTS = 5  # chunks of rows, on either of two devices: some on their way, one in use
+EXCHANGE_SLOTS = 5  # chunks of rows on each of two devices: some in transfer, one in use
 CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and compiler
+SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
 
 
 def choose_replay(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
-    """How many transitions are kept, and where."""
+    """Choose how many rows are kept, where, and how many there have to be before the first update."""
     config, form = resolver.config, resolver.config.hyper.row_format()
-    layout = row_layout(spec, form)
-    row_bytes, host = layout.row_bytes, machine.memory_bytes
     if form.segment > 1:
         rows = max(100, FRESH_BATCHES * resolved(config.learner.batch_size))
         resolver.choose("replay.capacity", rows, "only the newest segments are learned from")
-    if not resolver.on_gpu:
-        reason = f"{row_bytes} bytes each, {host / 2**30:.0f} GiB free"
-        rows = min(MANY_ROWS, int(host / 4 / row_bytes))
-        capacity = resolver.choose("replay.capacity", rows, reason)
-        resolver.choose("replay.placement", "host", "the networks learn on the CPU")
+    if resolver.on_gpu:
+        _choose_replay_for_gpu(resolver, spec, machine)
     else:
-        free = machine.gpus[gpu_index(config.devices[0]) or 0].memory_bytes
-        room = int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values())
-        locked = int(host * LOCKED_SHARE)
-        where, budget = (
-            ("GPU", room) if config.replay.placement in ("auto", "gpu") else ("host", locked)
-        )
-        rows = min(MANY_ROWS, max(1000, budget // row_bytes - layout.slack_rows))
-        reason = f"{row_bytes} bytes each, room for {budget / 2**30:.1f} GiB in {where} memory"
-        capacity = resolver.choose("replay.capacity", rows, reason)
-        needed = (capacity + layout.slack_rows) * row_bytes
-        size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
-        if needed <= room:
-            resolver.choose("replay.placement", "gpu", f"{size}, and there is room for {left}")
-        elif needed <= locked or config.hyper.priorities()[0] > 0:  # the device has to read it
-            reason = f"{size} do not fit in {left}, but in half of the free host memory"
-            resolver.choose("replay.placement", "pinned", reason)
-        else:
-            reason = f"{size} fit neither in {left} nor in half of the free host memory"
-            resolver.choose("replay.placement", "host", reason)
-    fewest = 1000 // form.segment
+        row_bytes, host = row_layout(spec, form).row_bytes, machine.memory_bytes
+        reason = f"{row_bytes} bytes each, {host / 2**30:.0f} GiB free"
+        resolver.choose("replay.capacity", min(USUAL_CAPACITY, int(host / 4 / row_bytes)), reason)
+        resolver.choose("replay.placement", "host", "the networks train on the CPU")
+    fewest, capacity = 1000 // form.segment, resolved(resolver.config.replay.capacity)
     warmup = min(max(resolved(config.learner.batch_size), fewest), capacity)
     resolver.choose("learner.warmup_rows", warmup, "at least a batch of random actions")
 
 
+def _choose_replay_for_gpu(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
+    """Choose capacity and placement for a learner on a GPU: the fastest memory with room."""
+    config = resolver.config
+    layout = row_layout(spec, config.hyper.row_format())
+    free = machine.gpus[gpu_index(config.devices[0]) or 0].memory_bytes
+    room = int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values())
+    locked = int(machine.memory_bytes * LOCKED_SHARE)
+    on_gpu = config.replay.placement in ("auto", "gpu")
+    where, budget = ("GPU", room) if on_gpu else ("host", locked)
+    rows = min(USUAL_CAPACITY, max(1000, budget // layout.row_bytes - layout.slack_rows))
+    reason = f"{layout.row_bytes} bytes each, room for {budget / 2**30:.1f} GiB in {where} memory"
+    capacity = resolver.choose("replay.capacity", rows, reason)
+    needed = (capacity + layout.slack_rows) * layout.row_bytes
+    size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
+    if needed <= room:
+        resolver.choose("replay.placement", "gpu", f"{size}, and there is room for {left}")
+    elif needed <= locked or config.hyper.priorities()[0] > 0:  # the GPU has to read priorities
+        reason = f"{size} do not fit in {left}, but in half of the free host memory"
+        resolver.choose("replay.placement", "pinned", reason)
+    else:
+        reason = f"{size} fit neither in {left} nor in half of the free host memory"
+        resolver.choose("replay.placement", "host", reason)
+
+
 def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
-    """What learning takes of its device's memory, the replay aside."""
+    """What training takes of its device's memory, without the replay."""
     hidden = resolved(config.hyper.hidden)
     numbers = config.hyper.policy_form(spec).size(spec) * 3  # actor and two critics
     rows = resolved(config.learner.batch_size) * config.hyper.row_format().segment
     units = rows * sum(hidden)
     exchanged = {}
     if len(config.devices) > 1:
-        chunk = resolved(config.learner.updates_per_publish) * resolved(config.learner.batch_size)
-        row_bytes = row_layout(spec, config.hyper.row_format()).row_bytes
-        exchanged["rows for the actor"] = EXCHANGE_SLOTS * chunk * row_bytes
+        exchanged["rows for the actor"] = EXCHANGE_SLOTS * _chunk_bytes(config, spec)
     return {
         **exchanged,
         "networks": numbers * 4 * NETWORK_COPIES,
@@ -76,6 +81,67 @@ def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
     }
 
 
-def second_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
-    """What the actor takes of a second device's memory: no more than learning does on the first."""
-    return {f"second device: {name}": size for name, size in learning_bytes(config, spec).items()}
+def _chunk_bytes(config: Config, spec: EnvSpec) -> int:
+    """Bytes of the rows of all updates between two publications."""
+    rows = resolved(config.learner.updates_per_publish) * resolved(config.learner.batch_size)
+    return rows * row_layout(spec, config.hyper.row_format()).row_bytes
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What a run needs of one memory."""
+
+    where: str
+    gpu: int | None
+    """Which GPU's memory; None for the host's."""
+    parts: dict[str, int]
+    """Bytes by purpose."""
+
+    def problem(self, machine: Machine) -> str | None:
+        """Why it does not fit, or None."""
+        free = machine.memory_bytes if self.gpu is None else machine.gpus[self.gpu].memory_bytes
+        total = sum(self.parts.values())
+        if total <= free:
+            return None
+        table = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in self.parts.items())
+        return (
+            f"this run needs {total / 2**30:.1f} GiB of {self.where} ({table} GiB) and "
+            f"{free / 2**30:.1f} GiB are free. Lower --replay.capacity, --learner.batch-size "
+            "or --sampler.processes."
+        )
+
+
+def memory_needs(config: Config, spec: EnvSpec, wires_bytes: int) -> list[MemoryNeed]:
+    """What a run needs of each GPU and of the host; `wires_bytes` is its shared memory."""
+    samplers = resolved(config.sampler.processes)
+    evaluators = min(resolved(config.evaluator.processes), config.evaluator.episodes)
+    capacity = resolved(config.replay.capacity)
+    row_bytes = row_layout(spec, config.hyper.row_format()).row_bytes
+    host = {
+        "lanes and weights": wires_bytes,
+        f"{samplers} samplers": samplers * SAMPLER_BYTES,
+        f"{evaluators} evaluators": evaluators * SAMPLER_BYTES,
+        "learner": LEARNER_BYTES,
+    }
+    needs = []
+    device, *second = config.devices
+    learning = learning_bytes(config, spec)
+    replay = {f"replay of {capacity:,} transitions": capacity * row_bytes}
+    if device == "cpu":
+        host |= replay | learning
+    else:
+        if config.replay.placement == "gpu":
+            learning = replay | learning
+        else:
+            host |= replay
+        if config.replay.placement == "host":
+            learning["batches"] = host["batches"] = _chunk_bytes(config, spec)
+        needs.append(MemoryNeed("GPU memory", gpu_index(device), learning))
+    for name in second:  # the actor takes no more than training does on the first device
+        sizes = learning_bytes(config, spec).items()
+        actor = {f"second device: {part}": size for part, size in sizes}
+        if name == "cpu":
+            host |= actor
+        else:
+            needs.append(MemoryNeed("the actor's GPU memory", gpu_index(name), actor))
+    return [*needs, MemoryNeed("memory", None, host)]

@@ -1,33 +1,39 @@
-"""A config on its way to having no "auto"."""
+"""A config whose "auto" knobs are being replaced."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from spreeze.settings.config import Config, config_with, knob, knob_names
+from spreeze.settings.auto.reason import Reason, Source
+from spreeze.settings.config import Config, get_knob, knob_names
+from spreeze.settings.defaults import config_with
 
 
 class AutoResolver:
-    """A config on its way to having no "auto"."""
+    """A config whose "auto" knobs are being replaced, each with a reason."""
 
     def __init__(self, config: Config) -> None:
-        """Begin with what the user gave."""
+        """Start with what the user gave."""
         self.config = config
-        self.reasons: dict[str, str] = {}
-        self.second: str | None = None
-        """A second device that is there, if it is left to us whether to use it."""
+        self.reasons: dict[str, Reason] = {}
+        self.second_device: str | None = None
+        """A second device that training may be split over, if the user leaves that open."""
 
-    def choose(self, name: str, value: Any, reason: str) -> Any:
-        """Set a knob that is "auto"; returns what it is now. What this algorithm has not stays unset."""
+    def choose(self, name: str, value: Any, reason: str, source: Source = Source.RULE) -> Any:
+        """Set a knob if it is "auto" and return its value. Knobs the algorithm lacks are ignored."""
         if name not in knob_names(self.config):
             return value
-        if (given := knob(self.config, name)) != "auto":
+        if (given := get_knob(self.config, name)) != "auto":
             return given
+        self.set(name, value, Reason(source, reason))
+        return value
+
+    def set(self, name: str, value: Any, reason: Reason) -> None:
+        """Set a knob, whatever it was."""
         self.config = config_with(self.config, {name: value})
         self.reasons[name] = reason
-        return value
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the networks learn on a GPU."""
+        """Whether the networks train on a GPU."""
         return self.config.device.startswith("cuda")

@@ -1,0 +1,71 @@
+"""Which algorithm trains, and with which networks."""
+
+from __future__ import annotations
+
+from spreeze.algos import ALGORITHMS, find_algorithm
+from spreeze.algos.base import AlgoConfig, OffPolicyConfig
+from spreeze.errors import UsageError
+from spreeze.knobs import flag, knobs_of
+from spreeze.machine.facts import Machine, learns_on_gpu
+from spreeze.settings.auto.reason import Reason, Source
+from spreeze.settings.auto.resolver import AutoResolver
+from spreeze.settings.config import get_knob
+from spreeze.settings.defaults import with_algorithm
+from spreeze.settings.presets import PRESETS
+from spreeze.spec import EnvSpec
+
+SMALL_TASK = 8
+"""Up to this many numbers in observation and action together, a small network is enough."""
+
+
+def choose_algorithm(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
+    """Choose the algorithm by the action space; refuse one that does not support it."""
+    _explain_preset(resolver, machine)
+    config, kind = resolver.config, "Discrete" if spec.discrete else "Box"
+    if config.algo == "auto":
+        resolver.config = with_algorithm(config, "dqn" if spec.discrete else "sac")
+        resolver.reasons["algo"] = Reason(Source.RULE, f"actions are {kind}")
+        return
+    if special := _special_flags(config.hyper):
+        resolver.reasons.setdefault("algo", Reason(Source.GIVEN, f"it has {special}"))
+    if not find_algorithm(config.algo).takes(spec):
+        fitting = ", ".join(name for name, entry in ALGORITHMS.items() if entry.takes(spec))
+        why = f" ({resolver.reasons['algo']})" if "algo" in resolver.reasons else ""
+        raise UsageError(
+            [
+                f"--algo {config.algo}{why}: {spec.id} has {kind} actions; for those there are {fitting}."
+            ]
+        )
+
+
+def _explain_preset(resolver: AutoResolver, machine: Machine) -> None:
+    """Note which values come from the preset; what the user gave is not among them."""
+    config = resolver.config
+    if config.preset not in PRESETS:
+        return
+    preset, reason = PRESETS[config.preset], Reason(Source.PRESET, f"preset {config.preset}")
+    resolver.reasons["preset"] = Reason(Source.PRESET, f"{preset.why} (--preset none: off)")
+    if config.algo == preset.algorithm(gpu=learns_on_gpu(config.device, machine.gpus)):
+        resolver.reasons["algo"] = reason
+    for name, value in preset.algos.get(config.algo, {}).items():
+        if get_knob(config, name) == value:
+            resolver.reasons[name] = reason
+
+
+def _special_flags(hyper: AlgoConfig) -> str:
+    """The flags that were given and that only some algorithms have."""
+    known = knobs_of(type(hyper))
+    special = sorted(known.keys() - knobs_of(OffPolicyConfig).keys())
+    changed = [name for name in special if getattr(hyper, name) != known[name].default]
+    return " ".join(flag(f"algo.{name}") for name in changed)
+
+
+def choose_network(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
+    """Choose width and precision of the networks."""
+    numbers = spec.obs_size + (spec.num_actions or spec.action_size)
+    small = numbers <= SMALL_TASK
+    reason = f"{numbers} numbers in observation and action"
+    hidden = resolver.choose("algo.hidden", (64, 64) if small else (256, 256), reason)
+    half = resolver.on_gpu or (machine.bfloat16 and max(hidden) > 64)
+    reason = "the device has instructions for it" if half else "faster for this size on this device"
+    resolver.choose("learner.precision", "bf16" if half else "float32", reason)

@@ -1,0 +1,48 @@
+"""Learning rates, and how many updates there are per env step."""
+
+from __future__ import annotations
+
+import math
+
+from spreeze.machine.facts import Machine
+from spreeze.settings.auto.processes import FEW_CORES
+from spreeze.settings.auto.reason import Reason, Source
+from spreeze.settings.auto.resolver import AutoResolver
+from spreeze.settings.config import resolved
+
+LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 128
+
+
+def choose_learning_rates(resolver: AutoResolver) -> None:
+    """Choose learning rate and target mixing.
+
+    Measured on HalfCheetah-v5 (batch 128 and 256 on two cores, batch 8192 on a GPU) and Pendulum-v1:
+    with many fresh transitions per update, three times the usual learning rate and a faster target
+    win at all these sizes. Below them gradients are noisier: the rate falls with the root of the batch.
+    """
+    hyper, width = resolver.config.hyper, max(resolved(resolver.config.hyper.hidden))
+    batch = resolved(resolver.config.learner.batch_size) * hyper.row_format().segment
+    lr = LEARNING_RATE * min(1.0, math.sqrt(batch / FULL_RATE_BATCH))
+    resolver.choose("algo.lr", lr, f"batch {batch} of mostly fresh transitions")
+    resolver.choose("algo.tau", 0.02 if width <= 64 else 0.01, f"networks of width {width}")
+
+
+def choose_update_ratio(resolver: AutoResolver, machine: Machine) -> None:
+    """Choose the bounds of updates per env step."""
+    config = resolver.config
+    reuse = config.hyper.reuse()
+    if reuse is not None and config.learner.updates_per_step == "auto":
+        steps = resolved(config.learner.batch_size) * config.hyper.row_format().segment
+        reason = f"each step is learned from at most {reuse:g} times"
+        resolver.choose("learner.ratio_bounds", (0.0, reuse / steps), reason)
+        return
+    if config.serial:
+        resolver.choose("learner.updates_per_step", 0.125, "all roles take turns in one process")
+    ratio = resolver.config.learner.updates_per_step
+    if ratio != "auto":  # a number binds both sides, whatever the bounds are
+        given = Reason(Source.GIVEN, "--learner.updates-per-step is a number")
+        resolver.set("learner.ratio_bounds", (ratio, ratio), given)
+        return
+    few = machine.cores <= FEW_CORES
+    reason = "few cores: more sampling would slow learning" if few else "sampling has its own cores"
+    resolver.choose("learner.ratio_bounds", (0.03 if few else 0.0005, 8.0), reason)

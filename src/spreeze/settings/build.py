@@ -1,0 +1,34 @@
+"""How a config comes about: defaults, preset or resumed run first, then your knobs.
+
+Python calls `build_config`. The command line takes `starting_config` and lets tyro apply the flags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spreeze.settings.config import Config
+from spreeze.settings.defaults import config_with, default_config
+from spreeze.settings.resume import resumed_config
+
+STARTING_KNOBS = ("algo", "preset", "resume")
+"""Knobs that decide where a config starts; `starting_config` sets them."""
+
+
+def build_config(env: str, given: Mapping[str, Any]) -> Config:
+    """The config for an environment and the knobs you give, by name: `seed`, `learner.batch_size`."""
+    rest = {name: value for name, value in given.items() if name not in STARTING_KNOBS}
+    return config_with(starting_config(env, given), rest)
+
+
+def starting_config(env: str, given: Mapping[str, Any]) -> Config:
+    """The config before your knobs: algorithm, preset or resumed run are those you give."""
+    algo, preset = given.get("algo"), given.get("preset")
+    if given.get("resume") is not None:
+        runs = Path(given.get("runs", "runs"))
+        return resumed_config(str(given["resume"]), runs, env, algo, preset)
+    asked = [name.removeprefix("algo.") for name in given if name.startswith("algo.")]
+    device = str(given.get("device", "auto"))
+    return default_config(str(algo or "auto"), env, preset, asked, device)

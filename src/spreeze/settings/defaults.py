@@ -1,0 +1,143 @@
+"""Configs with the defaults of an algorithm and a preset, with knobs changed, or from config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from spreeze.algos import ALGORITHMS, find_algorithm
+from spreeze.algos.base import OffPolicyConfig
+from spreeze.errors import UsageError
+from spreeze.knobs import knobs_of
+from spreeze.machine.facts import learns_on_gpu, visible_gpus
+from spreeze.settings.config import FIELDS, SECTIONS, Config, knob_names
+from spreeze.settings.presets import PRESETS, Preset, preset_for
+from spreeze.settings.sections import UndecidedConfig
+from spreeze.text import suggest
+
+ELSEWHERE = {
+    "total_timesteps": "steps",
+    "learning_rate": "algo.lr",
+    "algo.learning_rate": "algo.lr",
+    "buffer_size": "replay.capacity",
+    "learning_starts": "learner.warmup_rows",
+    "net_arch": "algo.hidden",
+    "n_envs": "sampler.envs_per_process",
+    "num_envs": "sampler.envs_per_process",
+}
+"""What other libraries call some knobs."""
+
+
+def default_config(
+    algo: str = "auto",
+    env: str = "",
+    preset: str | None = None,
+    asked: Collection[str] = (),
+    device: str = "auto",
+) -> Config:
+    """The defaults of an algorithm, with the given preset or the environment's.
+
+    With "auto" the preset names the algorithm, depending on the `device`; if it lacks the knobs
+    `asked` for, the first algorithm that has them is taken. Otherwise the algorithm stays open:
+    `resolve` knows the action space.
+    """
+    if preset not in (None, "none") and preset not in PRESETS:
+        known = ", ".join(["none", *PRESETS])
+        hint = suggest(str(preset), PRESETS)
+        raise UsageError([f"--preset {preset}: there is no such preset; there are {known}.{hint}"])
+    if algo == "auto":
+        usual = preset if preset is not None else preset_for(env, algo)
+        algo = _choose_algorithm(PRESETS.get(usual or ""), asked, device)
+    name = preset if preset is not None else preset_for(env, algo)
+    values: dict[str, Any] = {}
+    if name in PRESETS:
+        if algo not in PRESETS[name].algos:
+            fitting = ", ".join(PRESETS[name].algos)
+            raise UsageError([f"--preset {name}: it has values for {fitting}, not for {algo}."])
+        values = PRESETS[name].algos[algo]
+    undecided = UndecidedConfig(asked=tuple(asked))
+    hyper = undecided if algo == "auto" else find_algorithm(algo).config()
+    if ".py:" in algo:  # other processes may run in another folder
+        algo = str(Path(algo).absolute())
+    config = Config(env=env, algo=algo, preset=name, hyper=hyper)
+    return config_with(config, values)
+
+
+def _choose_algorithm(preset: Preset | None, asked: Collection[str], device: str) -> str:
+    """What "auto" means: the preset's algorithm if it has the knobs asked for, else the first that has."""
+    special = set(asked) - knobs_of(OffPolicyConfig).keys()
+    able = [name for name, entry in ALGORITHMS.items() if special <= knobs_of(entry.config).keys()]
+    if preset is not None:
+        gpus = visible_gpus() if preset.on_gpu and device == "auto" else ()
+        usual = preset.algorithm(gpu=learns_on_gpu(device, gpus))
+        if usual in able or not able:
+            return usual
+    return able[0] if special and able else "auto"
+
+
+def config_with(config: Config, knobs: Mapping[str, Any]) -> Config:
+    """The config with knobs changed, by name: `seed`, `learner.batch_size`."""
+    known = knob_names(config)
+    if problems := [_unknown_knob(name, known) for name in knobs if name not in known]:
+        raise UsageError(problems)
+    top: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in knobs.items():
+        section, _, last = name.rpartition(".")
+        if section:
+            nested.setdefault(FIELDS[section], {})[last] = value
+        else:
+            top[name] = str(value) if name in ("time", "steps") and value is not None else value
+    for section, values in nested.items():
+        top[section] = dataclasses.replace(getattr(config, section), **values)
+    return dataclasses.replace(config, **top)
+
+
+def _unknown_knob(name: str, known: Collection[str]) -> str:
+    """What to say about a knob that does not exist, with the one that was probably meant."""
+    ends = [x for x in known if x.endswith(f".{name}")]
+    meant = ELSEWHERE.get(name) or next(iter(ends), None)
+    hint = f" Did you mean {meant}?" if meant else suggest(name, known)
+    return f"there is no knob {name!r}.{hint}"
+
+
+def with_algorithm(config: Config, algo: str) -> Config:
+    """The config with its open algorithm chosen; knobs that were given stay."""
+    undecided = config.hyper
+    assert isinstance(undecided, UndecidedConfig), "the algorithm is already chosen"
+    given = {
+        name: value
+        for name, value in vars(undecided).items()
+        if name in undecided.asked or value != getattr(UndecidedConfig(), name)
+    }
+    given.pop("asked", None)
+    hyper = find_algorithm(algo).config(**given)
+    return dataclasses.replace(config, algo=algo, hyper=hyper)
+
+
+def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config:
+    """A config from its `to_json` form. Unknown names are refused, and nothing in it can name code.
+
+    An algorithm of the user's own has to be named again, as `trusted`; its file may have moved.
+    """
+    algo = str(data.get("algo", "sac"))
+    if ":" in algo and (trusted is None or ":" not in trusted):
+        raise UsageError(
+            [f"it was trained with --algo {algo}, which is your own code: name it again."]
+        )
+    if ":" in algo:
+        algo = str(trusted)
+        data = {**data, "algo": algo}
+    config = default_config(algo, preset="none")
+    knobs: dict[str, Any] = {}
+    for name, value in data.items():
+        if name in SECTIONS:
+            knobs |= {
+                f"{SECTIONS[name]}.{k}": tuple(v) if isinstance(v, list) else v
+                for k, v in value.items()
+            }
+        else:
+            knobs[name] = value
+    return config_with(config, knobs)

@@ -1,0 +1,35 @@
+"""Durations and counts as people write them: 5m, 500k."""
+
+from __future__ import annotations
+
+import re
+
+SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+COUNTS = {"": 1.0, "k": 1e3, "m": 1e6}
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in '90s', '5m', '2h' or a plain number."""
+    value = _parse(text, SECONDS)
+    if not 0 < value <= 1e9:
+        raise ValueError(f"--time {text}: not a duration. Write it as 90s, 5m or 2h.")
+    return value
+
+
+def parse_count(text: str) -> int:
+    """Steps in '500k', '1e6', '2M' or a plain number."""
+    value = _parse(text, COUNTS)
+    if not 1 <= value <= 1e15:
+        raise ValueError(f"--steps {text}: not a number of steps. Write it as 500k or 1e6.")
+    return round(value)
+
+
+def _parse(text: str, units: dict[str, float]) -> float:
+    """A number with an optional unit; -1 if it is none."""
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-z]?)\s*", str(text).lower())
+    if match is None or match[2] not in units:
+        return -1.0
+    try:
+        return float(match[1]) * units[match[2]]
+    except ValueError:
+        return -1.0

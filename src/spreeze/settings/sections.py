@@ -1,0 +1,176 @@
+"""The sections of the config, one per part of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from spreeze.algos.base import OffPolicyConfig
+from spreeze.knobs import Auto, knob
+from spreeze.rows import Placement
+from spreeze.spec import Engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationConfig:
+    """How environments are simulated."""
+
+    engine: Engine = knob(
+        "gymnasium",
+        "What steps the environments. envpool: EnvPool's C++ versions, for the ids it has (extra `envpool`).",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerConfig:
+    """Sampling of experience."""
+
+    processes: int | Auto = knob(
+        "auto",
+        "Sampler processes. Auto: one per core that the learner leaves; evaluations borrow some.",
+        low=1,
+        high=1024,
+    )
+    envs_per_process: int | Auto = knob(
+        "auto",
+        "Environments per sampler; one forward pass serves them all. Auto: more for faster environments.",
+        low=1,
+        high=4096,
+    )
+    random_steps: int = knob(
+        1000,
+        "Env steps with uniform random actions, over all samplers, before the policy acts (ppo: none).",
+        low=0,
+        high=1_000_000_000,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    """Stored experience."""
+
+    capacity: int | Auto = knob(
+        "auto",
+        "Rows kept: transitions, or segments for ppo. Auto: a million, or what fits beside the networks.",
+        low=100,
+        high=1_000_000_000,
+    )
+    placement: Placement | Auto = knob(
+        "auto",
+        "gpu; pinned: host memory that the GPU reads; host: the CPU draws the batches. Auto: the first with room.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig:
+    """Network updates."""
+
+    batch_size: int | Auto = knob(
+        "auto", "Rows per update: transitions, or segments for ppo.", low=1, high=1 << 20
+    )
+    warmup_rows: int | Auto = knob(
+        "auto", "Rows in the replay before the first update.", low=1, high=1_000_000_000
+    )
+    updates_per_step: float | Auto = knob(
+        "auto",
+        "Updates per env step; samplers and learner keep to a number. Auto: free within `ratio_bounds`.",
+        low=1e-6,
+        high=1000,
+    )
+    ratio_bounds: tuple[float, float] | Auto = knob(
+        "auto",
+        "Smallest and largest updates per env step. Samplers wait below them, the learner waits above.",
+        low=0,
+        high=1_000_000,
+    )
+    updates_per_publish: int | Auto = knob(
+        "auto", "Updates between two publications of the policy.", low=1, high=100_000
+    )
+    threads: int | Auto = knob("auto", "CPU threads of the learner, per device.", low=1, high=1024)
+    compile: bool = knob(
+        True, "Compile the update in the background and switch to it when it is ready."
+    )
+    same_device: bool = knob(
+        False,
+        "Let --device name one GPU twice: critic and actor share it, each on its own CUDA stream.",
+    )
+    precision: Literal["float32", "tf32", "bf16"] | Auto = knob(
+        "auto",
+        "Precision of matrix products; parameters and optimiser stay float32. Auto: bf16 where it is faster.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorConfig:
+    """Evaluation without exploration noise."""
+
+    episodes: int = knob(10, "Episodes per evaluation.", low=1, high=10_000)
+    processes: int | Auto = knob(
+        "auto",
+        "Processes that play the episodes in parallel. Auto: more for slow environments on many cores.",
+        low=1,
+        high=1024,
+    )
+    every_s: float = knob(
+        0.5, "Minimum seconds between the starts of two evaluations.", low=0, high=1_000_000
+    )
+    share: float | Auto = knob(
+        "auto",
+        "Largest share of time spent evaluating. Auto: limits the cores that evaluations use on average.",
+        low=0.001,
+        high=1,
+    )
+    average: float = knob(
+        0.1,
+        "Evaluate and keep the policy averaged over this share of all updates; less early in a run. 0: the newest.",
+        low=0,
+        high=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisualizerConfig:
+    """Rendering of the policy while it learns."""
+
+    draw: Literal["on", "off"] | Auto = knob(
+        "auto", "Render the newest policy in a separate process. Auto: on if there is a live page."
+    )
+    frames_hz: float | Auto = knob(
+        "auto", "Maximum frames per second. Auto: fewer on few cores.", low=0.05, high=60
+    )
+    video_s: float = knob(
+        10.0,
+        "Maximum length in seconds of milestone videos: the first policy, clearly better ones, the end. 0: no videos.",
+        low=0,
+        high=600,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """What is kept on disk."""
+
+    every_s: float = knob(
+        60.0, "Seconds between checkpoints of the whole training state.", low=0.1, high=1_000_000
+    )
+    keep: int = knob(3, "Checkpoints to keep; `last` and `best` always stay.", low=1, high=100_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunerConfig:
+    """Automatic settings, before the run and during it."""
+
+    off: bool = knob(
+        False,
+        "Measure nothing and change nothing during the run: rules of thumb replace every auto.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndecidedConfig(OffPolicyConfig):
+    """Knobs that most algorithms share. All knobs of one: spreeze train --algo NAME --help."""
+
+    asked: Annotated[tuple[str, ...], tyro.conf.Suppress] = ()
+    """Knobs you gave: they win over the defaults of the algorithm, once it is chosen."""
