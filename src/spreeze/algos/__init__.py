@@ -1,6 +1,7 @@
 """The registry of algorithms. A new one is a file in this folder and a line below.
 
 Your own algorithm is named by where it is: `package.module:ENTRY` or `path/file.py:ENTRY`.
+Imported by `learning` and everything above it.
 """
 
 from __future__ import annotations

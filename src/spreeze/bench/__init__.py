@@ -2,6 +2,8 @@
 
 `commands/` holds the commands. The other modules measure. `reference` has the plain versions of the
 algorithms.
+
+Imported by `cli` only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The command line: finds the command and turns its result into an exit code.
 
 Each command is a module under `commands`, imported only when it runs: `--help` loads no torch.
+
+Imported by `spreeze` itself and `python -m spreeze` only.
 """
 
 from __future__ import annotations

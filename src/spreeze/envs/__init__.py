@@ -13,4 +13,6 @@ From what a user names to what the learner reads:
 | `stepping`     | one step of all of them, with auto-reset and truncation resolved |
 | `transitions`  | turns steps into rows: single steps, n-step returns, segments |
 | `rendering`    | draws an environment, on a machine without a display too |
+
+Imported by `roles` and everything above them.
 """

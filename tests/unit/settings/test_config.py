@@ -15,7 +15,6 @@ import pytest
 from spreeze.algos import ALGORITHMS
 from spreeze.cli.commands.train import parse
 from spreeze.errors import UsageError
-from spreeze.knobs import knobs_of
 from spreeze.machine.facts import Gpu
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config, get_knob, knob_names, resolved
@@ -344,11 +343,3 @@ def test_a_flag_without_its_value_is_refused_and_the_last_of_two_counts() -> Non
     for arguments in (["Mine-v0", "--algo"], ["Mine-v0", "--algo", "--serial"]):
         with pytest.raises(UsageError, match="--algo: which one"):
             parse(arguments)
-
-
-def test_the_manual_has_every_knob_of_every_algorithm() -> None:
-    manual = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
-    usual = {"gamma", "hidden", "lr", "tau"}
-    for name, entry in ALGORITHMS.items():
-        for own in knobs_of(entry.config).keys() - usual:
-            assert f"`--algo.{own.replace('_', '-')}`" in manual, f"{name}: {own}"
