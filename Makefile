@@ -31,6 +31,7 @@ format: .venv/dev.stamp  ## format and fix the sources the way `make check` want
 
 docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/
 	$(BIN)/python bench/tables.py
+	$(BIN)/python docs/knobs.py
 
 learning: .venv/dev.stamp  ## train real tasks to real scores: about half an hour on two cores
 	$(PYTEST) -m learning -s --timeout 1200
