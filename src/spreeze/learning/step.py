@@ -7,6 +7,7 @@ everywhere else the inputs and outputs have names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -84,6 +85,7 @@ class UpdateStep:
         self._prioritised = self._power > 0 and part != "actor"
         self.names = state_names(algorithm, part)
         self.others = other_names(algorithm, part)
+        self._select_state = itemgetter(*self.names)
         self.metric_names: tuple[str, ...] = ()
         """Known after the first call."""
 
@@ -91,7 +93,7 @@ class UpdateStep:
         """One round on flat tensors; pure."""
         out = self.run(self.unflatten_inputs(flat))
         extras = [x for x in (out.drawn, out.priorities, out.actor_rows) if x is not None]
-        return (*to_tensors(out.state, self.names), out.metrics, *extras)
+        return (*self._select_state(out.state), out.metrics, *extras)
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -113,7 +115,7 @@ class UpdateStep:
             inputs.noise,
             inputs.rates,
             *to_tensors(inputs.others, self.others),
-            *to_tensors(inputs.state, self.names),
+            *self._select_state(inputs.state),
         )
 
     def unflatten_inputs(self, flat: Sequence[Tensor]) -> UpdateInputs:

@@ -136,7 +136,7 @@ class Updater:
                 out = plain.unflatten_outputs(step(*plain.flatten_inputs(inputs)))
                 if inputs.priorities is not None and out.priorities is not None:
                     inputs.priorities[out.drawn] = out.priorities
-                self._keep_for_actor(i, out, noise[i])
+                self._keep_for_actor(i, out, inputs.noise)
                 state = out.state
         self._take_over(state, out.metrics)
 

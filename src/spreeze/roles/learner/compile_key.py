@@ -19,9 +19,8 @@ def compile_keys(
     `placement` is where the replay really is; by default where the config puts it.
     """
     parts: tuple[Part, ...] = ("whole",) if len(config.devices) == 1 else ("critic", "actor")
-    configured: Placement = resolved(config.replay.placement)
-    found = placement or configured
-    return [_compile_key(config, spec, batch_size, found, part) for part in parts]
+    planned: Placement = resolved(config.replay.placement)
+    return [_compile_key(config, spec, batch_size, placement or planned, part) for part in parts]
 
 
 def _compile_key(
