@@ -234,6 +234,13 @@ def test_what_a_policy_says_of_its_actions_is_how_likely_they_are(name: str, kin
 
 
 @every
+def test_the_config_says_whether_there_is_an_actor(name: str, kind: str) -> None:
+    algorithm = cases.built(name, kind)
+    assert algorithm.config.has_actor == (algorithm.actor_loss is not None)
+    assert algorithm.config.has_actor == bool(algorithm.actor_shapes.items)
+
+
+@every
 def test_exploration_is_shared_out_over_all_environments(name: str, kind: str) -> None:
     scales = cases.built(name, kind).config.exploration(64)
     if scales is not None:

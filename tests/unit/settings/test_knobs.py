@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
 
-from spreeze.algos import ALGORITHMS, find_algorithm
-from spreeze.algos.base import AlgoConfig, OffPolicyConfig, update_knobs
+from spreeze.algos import ALGORITHMS
+from spreeze.algos.base import OffPolicyConfig, update_knobs
 from spreeze.knobs import Auto, Effect, KnobGroup, flag, knob, knobs_of
 
 
@@ -106,15 +105,3 @@ def test_only_rates_reach_a_users_update_as_data() -> None:
     knobs = {"lr": 1, "gamma": 2, "beta2": 3, "hidden": 4}
     assert update_knobs(OffPolicyConfig, knobs, own=False) == {"beta2": 3, "hidden": 4}
     assert update_knobs(OffPolicyConfig, knobs, own=True) == {"gamma": 2, "beta2": 3, "hidden": 4}
-
-
-def test_configs_say_whether_there_is_an_actor() -> None:
-    without = [name for name, entry in ALGORITHMS.items() if not entry.config.has_actor]
-    assert without == ["dqn"]
-    assert AlgoConfig.has_actor
-
-
-def test_an_algorithms_knobs_are_plain_data() -> None:
-    for name in ALGORITHMS:
-        config = find_algorithm(name).config()
-        json.dumps(vars(config))
