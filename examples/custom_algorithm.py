@@ -1,6 +1,6 @@
-"""An algorithm of your own: its knobs, its networks, two losses. Everything else is there already.
+"""Your own algorithm: its knobs, its networks and two losses. Spreeze does the rest.
 
-Also from the command line: spreeze train Pendulum-v1 --algo examples/custom_algorithm.py:ENTRY
+From the command line: spreeze train Pendulum-v1 --algo examples/custom_algorithm.py:ENTRY
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from spreeze.algos.base import Algorithm, OffPolicyConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Config(OffPolicyConfig):
-    """SAC with one critic and a temperature that stays."""
+    """SAC with one critic and a fixed temperature."""
 
     temperature: float = 0.05
-    """How much randomness is worth."""
+    """Weight of the entropy."""
 
 
 def build(config, spec, arithmetic="float32"):
@@ -51,7 +51,7 @@ def build(config, spec, arithmetic="float32"):
     )
 
 
-ENTRY = Entry(Config, build, "SAC with one critic and a temperature that stays")
+ENTRY = Entry(Config, build, "SAC with one critic and a fixed temperature")
 
 if __name__ == "__main__":
     run = spreeze.train("Pendulum-v1", algo=f"{__file__}:ENTRY", time="120s", target=-250)

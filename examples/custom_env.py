@@ -1,4 +1,4 @@
-"""Train on an environment of your own, then use the policy: no registration, no `__main__` guard."""
+"""Train on your own environment and use the policy. It needs no registration and no `__main__` guard."""
 
 import gymnasium as gym
 import numpy as np
@@ -7,7 +7,7 @@ import spreeze
 
 
 class Thermostat(gym.Env):
-    """Keep a room at 20 degrees: the observation is the error, the action heats or cools."""
+    """Keep a room at its target temperature: the observation is the error, the action heats or cools."""
 
     observation_space = gym.spaces.Box(-30.0, 30.0, (1,), np.float32)
     action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)

@@ -1,6 +1,6 @@
-"""A network of your own: SAC with residual critics. The policy stays a plain network, which runs in numpy.
+"""Your own network: SAC with residual critics. The policy stays a plain network, which numpy can run.
 
-A network is a function of one flat vector of parameters; `Shapes` says which part of it is which matrix.
+A network is a function of one flat vector of parameters; `Shapes` names the matrices in it.
 """
 
 import spreeze
@@ -10,7 +10,7 @@ from spreeze.algos.sac import build as build_sac
 
 
 def residual_critics(config, spec):
-    """Two critics side by side: embed, add two hidden layers to that, one value each."""
+    """Two critics in one batch: an embedding, a residual block of two layers, one value each."""
     import torch
     from torch.nn.functional import layer_norm
 

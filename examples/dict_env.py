@@ -1,4 +1,4 @@
-"""Dict observations and wrappers: what the environment gives is what the policy takes."""
+"""Dict observations and wrappers: the policy takes observations as the environment returns them."""
 
 import gymnasium as gym
 import numpy as np
@@ -9,14 +9,14 @@ import spreeze
 
 
 class Lift(gym.Env):
-    """Bring a lift to the floor that was called; the load decides how strongly the motor pulls."""
+    """Move a lift to the floor that called it; the load decides how far the motor pulls it."""
 
     observation_space = Dict(
         {"position": Box(0.0, 3.0, (1,)), "called": Discrete(4), "load": Box(0.5, 1.0, (1,))}
     )
     action_space = Box(-1.0, 1.0, (1,))
 
-    def look(self):
+    def observe(self):
         return {
             "position": np.array([self.position], np.float32),
             "called": self.called,
@@ -28,11 +28,11 @@ class Lift(gym.Env):
         self.position = self.np_random.uniform(0, 3)
         self.load = self.np_random.uniform(0.5, 1)
         self.called = int(self.np_random.integers(4))
-        return self.look(), {}
+        return self.observe(), {}
 
     def step(self, action):
         self.position = float(np.clip(self.position + 0.5 * self.load * action[0], 0, 3))
-        return self.look(), -abs(self.position - self.called), False, False, {}
+        return self.observe(), -abs(self.position - self.called), False, False, {}
 
 
 run = spreeze.train(lambda: TimeLimit(Lift(), 30), time="60s", target=-4)

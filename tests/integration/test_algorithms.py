@@ -1,4 +1,4 @@
-"""Every algorithm trains: to a known answer, repeatably, on from a checkpoint, and out into the world."""
+"""Every algorithm solves a known task, repeats with a seed, resumes from a checkpoint and can be exported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KNOWN = {"Box": (fakes.ReachEnv, -0.01), "Discrete": (fakes.ChoiceEnv, 0.97)}
 
 
 def train(algo: str, kind: str, runs: str, **knobs: Any) -> Any:
-    """In one process, where a seed repeats: what is learned here does not depend on the machine."""
+    """Train in one process, where a seed repeats: the result does not depend on the machine."""
     env, target = KNOWN[kind]
     usual = {"algo.hidden": (32, 32), "algo.lr": 1e-3, "target": target, "steps": "20k", "seed": 0}
     usual["evaluator.episodes"] = 30
@@ -44,7 +44,7 @@ def parameters(run: Any) -> dict[str, Any]:
 
 
 @every
-def test_a_known_answer_is_learned(name: str, kind: str, runs: str) -> None:
+def test_a_known_task_is_solved(name: str, kind: str, runs: str) -> None:
     run = train(name, kind, runs)
     assert run.summary["reason"] == "target"
     assert run.summary["algo"] == name
@@ -58,7 +58,7 @@ def test_a_known_answer_is_learned(name: str, kind: str, runs: str) -> None:
 
 
 @every
-def test_a_seed_repeats_and_a_checkpoint_holds_all(name: str, kind: str, runs: str) -> None:
+def test_a_seed_repeats_and_a_checkpoint_is_complete(name: str, kind: str, runs: str) -> None:
     knobs = {"target": None, "steps": "2500", "algo.hidden": (8,), "learner.batch_size": 32}
     first, second = (train(name, kind, runs, name=n, **knobs) for n in ("a", "b"))
     ours, theirs = parameters(first), parameters(second)
@@ -85,7 +85,7 @@ def test_resuming_with_other_networks_is_refused(runs: str) -> None:
 
 @pytest.fixture(scope="module")
 def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """CartPole-v1 by its preset, with processes; the tests below look at it."""
+    """A run on CartPole-v1 with its preset, for the tests below."""
     folder = tmp_path_factory.mktemp("user")
     command = [sys.executable, "-m", "spreeze", "train", "CartPole-v1", "--target", "450"]
     done = subprocess.run(
@@ -103,7 +103,7 @@ def cart_pole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs" / "c"
 
 
-def test_choices_are_learned_by_processes_that_never_wait(cart_pole: Path) -> None:
+def test_discrete_actions_are_learned_asynchronously(cart_pole: Path) -> None:
     config = RunDir(cart_pole).read("config")
     assert config["config"]["algo"] == "ppo"
     assert config["config"]["preset"] == "cart-pole"
@@ -111,7 +111,7 @@ def test_choices_are_learned_by_processes_that_never_wait(cart_pole: Path) -> No
     assert records(cart_pole, "learner-0")[-1]["train/clip_fraction"] < 0.9
 
 
-def test_a_policy_of_choices_acts_in_the_environment_without_torch(cart_pole: Path) -> None:
+def test_a_discrete_policy_acts_without_torch(cart_pole: Path) -> None:
     code = (
         "import sys, gymnasium as gym, spreeze\n"
         f"policy, env = spreeze.load({str(cart_pole)!r}), gym.make('CartPole-v1')\n"
@@ -128,8 +128,8 @@ def test_a_policy_of_choices_acts_in_the_environment_without_torch(cart_pole: Pa
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_the_lines_of_the_manual_need_no_spreeze(cart_pole: Path, tmp_path: Path) -> None:
-    """docs/algorithms.md shows how a policy is run without us; it must do what ours does."""
+def test_the_documented_code_runs_a_policy_without_spreeze(cart_pole: Path, tmp_path: Path) -> None:
+    """The code in docs/algorithms.md must act like our policy."""
     manual = (EXAMPLES.parent / "docs" / "algorithms.md").read_text()
     (code,) = (
         block.split("```")[0] for block in manual.split("```python\n") if "def act(" in block
@@ -159,7 +159,7 @@ def test_the_lines_of_the_manual_need_no_spreeze(cart_pole: Path, tmp_path: Path
         np.testing.assert_allclose(scope["act"](obs), expected, atol=1e-5)
 
 
-def test_eval_and_export_of_choices(cart_pole: Path) -> None:
+def test_eval_and_export_of_a_discrete_policy(cart_pole: Path) -> None:
     folder = cart_pole.parent.parent
     for arguments in (
         ["eval", "c", "--episodes", "3", "--json", "eval.json"],
@@ -191,7 +191,7 @@ WIDE = cases.BOX.__class__(
 @pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("head", ["tanh_gaussian", "tanh", "gaussian", "categorical", "values"])
-def test_an_exported_graph_is_the_policy(
+def test_an_exported_graph_equals_the_policy(
     head: Any, normalised: bool, layer_norm: bool, tmp_path: Path
 ) -> None:
     spec = cases.DISCRETE if head in ("categorical", "values") else WIDE
@@ -203,7 +203,7 @@ def test_an_exported_graph_is_the_policy(
     assert compare(policy, tmp_path / "p.onnx") > 1e-2, "the check sees another policy"
 
 
-def test_a_run_on_a_class_is_played_when_the_class_is_named() -> None:
+def test_a_run_on_a_class_is_played_if_the_class_is_named() -> None:
     policy = Policy(dataclasses.replace(WIDE, id="Mine"), PolicyForm(hidden=(2,)))
     with pytest.raises(spreeze.UsageError, match=r"run r was.*--env package\.module:Mine"):
         env_to_play(policy, "r", None)
@@ -211,7 +211,7 @@ def test_a_run_on_a_class_is_played_when_the_class_is_named() -> None:
 
 
 def test_an_exported_graph_stays_within_the_bounds(tmp_path: Path) -> None:
-    """Also where single precision has no such number: 0.4 is 0.40000001 there."""
+    """Also for bounds that single precision cannot represent: 0.4 becomes 0.40000001."""
     bounds = np.random.default_rng(0).uniform(-3, 3, (2, 40))
     low, high = np.append(bounds.min(0), -0.4), np.append(bounds.max(0), 0.4)
     spec = EnvSpec(
@@ -228,7 +228,7 @@ def test_an_exported_graph_stays_within_the_bounds(tmp_path: Path) -> None:
         assert (action.astype(np.float64) <= high).all()
 
 
-def test_a_policy_that_is_broken_is_not_exported(tmp_path: Path) -> None:
+def test_a_broken_policy_is_not_exported(tmp_path: Path) -> None:
     policy = Policy(WIDE, PolicyForm(hidden=(2,), head="tanh"))
     policy.vector[:] = np.nan
     with pytest.raises(RuntimeError, match="differs from the policy by nan"):
@@ -237,10 +237,8 @@ def test_a_policy_that_is_broken_is_not_exported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("example", ["custom_algorithm.py", "custom_network.py"])
-def test_an_algorithm_of_ones_own_is_named_by_its_file(
-    example: str, runs: str, tmp_path: Path
-) -> None:
-    """With processes: the learner's finds it too. To its end it is run by `make learning`."""
+def test_a_users_algorithm_is_named_by_its_file(example: str, runs: str, tmp_path: Path) -> None:
+    """With processes, so that the learner has to find it. `make learning` trains it to the target."""
     knobs = {"algo.hidden": (16, 16), "learner.compile": False, "learner.batch_size": 32}
     run = spreeze.train(
         "Pendulum-v1", algo=f"{EXAMPLES / example}:ENTRY", runs=runs, steps="4000", **knobs

@@ -1,4 +1,4 @@
-"""Wrong input: exit code 2, one line for each thing to mend, nothing started."""
+"""Wrong input: exit code 2, one line per problem, nothing started."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_installed_command_finds_environments_where_the_user_is(tmp_path: Pa
     assert "all steps are done" in done.stdout
 
 
-def test_the_python_call_raises_the_same(runs: str) -> None:
+def test_python_raises_the_same_messages(runs: str) -> None:
     with pytest.raises(spreeze.UsageError, match=r"Did you mean time\?"):
         spreeze.train("Pendulum-v1", tme="3s", runs=runs)
     with pytest.raises(spreeze.UsageError, match="must be a whole number"):
@@ -113,7 +113,7 @@ def test_the_python_call_raises_the_same(runs: str) -> None:
     assert not Path(runs).exists()
 
 
-def test_a_file_of_the_user_does_not_stand_in_for_a_library(tmp_path: Path) -> None:
+def test_a_users_file_does_not_shadow_a_library(tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text("raise RuntimeError('not the library')")
     command = [
         str(Path(sys.executable).parent / "spreeze"),
@@ -129,7 +129,7 @@ def test_a_file_of_the_user_does_not_stand_in_for_a_library(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-", "0<&- >&- 2>&-"])
-def test_closed_standard_streams_do_no_harm(tmp_path: Path, closed: str) -> None:
+def test_closed_standard_streams_are_harmless(tmp_path: Path, closed: str) -> None:
     command = f"{sys.executable} -m spreeze train Pendulum-v1 --steps 1500 --name r {closed}"
     assert (
         subprocess.run(command, shell=True, cwd=tmp_path, check=False, timeout=60).returncode == 0
@@ -137,7 +137,7 @@ def test_closed_standard_streams_do_no_harm(tmp_path: Path, closed: str) -> None
     assert (tmp_path / "runs" / "r" / "summary.json").exists()
 
 
-def test_evaluating_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_evaluating_on_another_environment_is_refused(tmp_path: Path) -> None:
     spreeze.train(fakes.ReachEnv, runs=str(tmp_path / "runs"), steps="1500", name="r", serial=True)
     for flags, message in (
         ("", "ReachEnv"),
@@ -181,7 +181,7 @@ def test_the_doctor_names_the_extra_to_install(
 def test_the_doctor_knows_why_every_start_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Container images often forbid bytecode: torch then takes twice as long to import."""
+    """Container images often disable bytecode: torch then takes twice as long to import."""
     (tmp_path / "slow_package").mkdir()
     (tmp_path / "slow_package" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -194,12 +194,12 @@ def test_the_doctor_knows_why_every_start_is_slow(
     subprocess.run(finding.advice.partition("or run: ")[2].split(), check=True)
     assert doctor.bytecode("slow_package").ok, "what it advises helps"
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "not" / "there"))
-    monkeypatch.setattr("os.access", lambda *_: False)  # as it is for anybody but root
+    monkeypatch.setattr("os.access", lambda *_: False)  # as for any user but root
     assert "PYTHONPYCACHEPREFIX" in doctor.bytecode("slow_package").advice
 
 
 @pytest.mark.parametrize("command", ["doctor", "algos"])
-def test_facts_come_as_json_too(command: str, tmp_path: Path) -> None:
+def test_facts_are_available_as_json(command: str, tmp_path: Path) -> None:
     import json
 
     done = run(command, "--json", "-", cwd=tmp_path)

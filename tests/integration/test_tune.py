@@ -1,4 +1,4 @@
-"""Tuning from the outside: the command, what is remembered, and what a run does with it."""
+"""Tuning as a user sees it: the command, its cache, and what a run makes of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.probe
 
 @pytest.fixture
 def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ProbeRequest]:
-    """Those that were not answered from memory, which is empty at first."""
+    """Requests that the cache did not answer; it is empty at first."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     asked: list[ProbeRequest] = []
     call = plan.call
@@ -38,14 +38,14 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ProbeRequ
     return asked
 
 
-def test_the_command_says_what_it_saw_and_chose_and_remembers_it(
+def test_the_command_reports_what_it_measured_and_chose_and_caches_it(
     tmp_path: Path, questions: list[ProbeRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.5)
     files = [tmp_path / "first.json", tmp_path / "again.json"]
     for file in files:
         assert main(["fakes:ReachEnv", "--json", str(file)], 0.0) == 0
-    assert len(questions) == 1, "the second time it is known"
+    assert len(questions) == 1, "the second time it is cached"
     first, again = (json.loads(file.read_text()) for file in files)
     assert set(first["chosen"]) == set(first["reasons"])
     assert first["chosen"]["learner.batch_size"] == again["chosen"]["learner.batch_size"]
@@ -55,7 +55,7 @@ def test_the_command_says_what_it_saw_and_chose_and_remembers_it(
     assert len(questions) == 2
 
 
-def test_where_learning_decides_the_batch_the_rest_is_said_all_the_same(
+def test_an_algorithm_without_a_probe_reports_the_rest(
     tmp_path: Path,
     questions: list[ProbeRequest],
     monkeypatch: pytest.MonkeyPatch,
@@ -90,14 +90,14 @@ def test_what_it_compiles_is_what_a_run_looks_for(
     monkeypatch.setattr("spreeze.learning.compiled.job.compile_and_wait", made.append)
     assert main(["fakes:ReachEnv", "--compile"], 0.0) == 0
     run = spreeze.train("fakes:ReachEnv", runs=runs, steps="2k")
-    assert len(questions) == 1, "and what it has measured is remembered"
+    assert len(questions) == 1, "the measurement is cached"
     kept = RunDir(run.path).read("config")
     config, spec = config_from_json(kept["config"]), EnvSpec.from_json(kept["env_spec"])
     wanted = compile_keys(config, spec, resolved(config.learner.batch_size))
     assert [key.path() for key in made] == [key.path() for key in wanted]
 
 
-def test_without_a_compiler_it_says_so_in_a_sentence(
+def test_a_missing_compiler_is_reported_in_one_sentence(
     questions: list[ProbeRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.1)
@@ -121,13 +121,13 @@ def test_an_environment_variable_forbids_the_probe(
     assert run.summary["batch_size"] == 256
 
 
-def test_a_probe_that_fails_is_said_and_the_run_goes_on(
+def test_a_failed_probe_is_reported_and_the_run_continues(
     runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: ProbeRequest) -> None:
-        raise MemoryError("the probe had no luck")
+        raise MemoryError("out of luck")
 
     monkeypatch.setattr(plan, "measure", fail)
     run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k", retune=True)
     assert run.summary["reason"] == "steps"
-    assert "the probe had no luck); rules of thumb decide" in capsys.readouterr().err
+    assert "out of luck); rules of thumb decide" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What holds for every algorithm of the registry: the contract that `updates` and the roles rely on."""
+"""What holds for every algorithm of the registry: the contract that `learning` and the roles rely on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_losses_are_finite_and_train_only_their_own_network(name: str, kind: str
     assert grads[0] is not None
     assert grads[0].any()
     for grad in grads[1:]:
-        assert grad is None or not grad.any(), "the critic's loss moves neither target nor actor"
+        assert grad is None or not grad.any(), "the critic's loss trains neither target nor actor"
     if algorithm.actor_loss is None:
         return
     leaves = [x.clone().requires_grad_() for x in (actor, critic)]
@@ -72,8 +72,8 @@ def test_losses_are_finite_and_train_only_their_own_network(name: str, kind: str
 
 
 @every
-def test_an_actors_step_leaves_the_critic_and_the_reverse(name: str, kind: str) -> None:
-    """`update` takes the gradient of each loss by its own network alone; here it is seen to."""
+def test_actor_and_critic_updates_leave_each_other_alone(name: str, kind: str) -> None:
+    """`update` takes the gradient of each loss with respect to its own network only."""
     algorithm = cases.built(name, kind)
     state = init_state(algorithm, 0, CPU)
     batch = cases.random_batch(algorithm, 16)
@@ -100,13 +100,13 @@ def test_an_update_is_pure_and_repeats(name: str, kind: str) -> None:
     before = {key: tensor.clone() for key, tensor in state.items()}
     batch = cases.random_batch(algorithm, 16)
     (first, _), (second, _) = once(algorithm, state, batch), once(algorithm, state, batch)
-    assert list(first) == list(state), "names and their order stay"
+    assert list(first) == list(state), "names and their order are kept"
     assert all(torch.equal(state[key], before[key]) for key in state)
     assert all(torch.equal(first[key], second[key]) for key in state)
     assert all(first[key].shape == state[key].shape for key in state)
     again = init_state(algorithm, 0, CPU)
     assert all(torch.equal(again[key], state[key]) for key in state), (
-        "a seed means the same networks"
+        "a seed gives the same networks"
     )
 
 
@@ -122,8 +122,8 @@ def test_many_updates_stay_finite(name: str, kind: str) -> None:
 
 
 @every
-def test_any_number_may_stand_where_an_action_does(name: str, kind: str) -> None:
-    """The compiler tries kernels out on random numbers; an index that is none would end CUDA."""
+def test_any_number_is_accepted_as_an_action(name: str, kind: str) -> None:
+    """Inductor autotunes on random data, and a bad index would kill the CUDA context."""
     algorithm = cases.built(name, kind)
     batch = cases.random_batch(algorithm, 16)
     wild = batch._replace(action=7 * torch.randn(batch.action.shape))
@@ -132,7 +132,7 @@ def test_any_number_may_stand_where_an_action_does(name: str, kind: str) -> None
 
 
 @every
-def test_only_a_true_end_hides_what_comes_after(name: str, kind: str) -> None:
+def test_only_a_termination_cuts_the_future_off(name: str, kind: str) -> None:
     """Discount 0: the next observation must not matter. Discount above 0, as after a truncation: it must."""
     algorithm = cases.built(name, kind, **({"segment": 2} if name == "ppo" else {}))
     state = init_state(algorithm, 0, CPU)
@@ -215,8 +215,8 @@ def test_actions_are_in_bounds_with_and_without_noise(name: str, kind: str) -> N
 
 
 @every
-def test_what_a_policy_says_of_its_actions_is_how_likely_they_are(name: str, kind: str) -> None:
-    """The stored log-probability is what the loss computes for the same weights."""
+def test_log_probabilities_are_those_of_the_actions(name: str, kind: str) -> None:
+    """The stored log-probability equals the one in the loss, for the same weights."""
     algorithm, state, policy = trained(name, kind, normalise_obs=False)
     if not policy.has_log_prob:
         assert algorithm.config.row_format().segment == 1, "segments need it"
@@ -241,17 +241,17 @@ def test_the_config_says_whether_there_is_an_actor(name: str, kind: str) -> None
 
 
 @every
-def test_exploration_is_shared_out_over_all_environments(name: str, kind: str) -> None:
+def test_exploration_differs_between_environments(name: str, kind: str) -> None:
     scales = cases.built(name, kind).config.exploration(64)
     if scales is not None:
         assert len(scales) == 64
         assert scales.min() >= 0
-        assert scales.max() / max(scales.min(), 1e-9) > 2, "some much, some little"
+        assert scales.max() / max(scales.min(), 1e-9) > 2, "from little to much"
         (alone,) = cases.built(name, kind).config.exploration(1)
         assert scales.min() < alone < scales.max(), "neither the least nor the most"
 
 
-def test_an_algorithm_takes_the_actions_it_says() -> None:
+def test_an_algorithm_supports_the_action_spaces_it_states() -> None:
     for name, entry in ALGORITHMS.items():
         assert entry.takes(cases.BOX) == ("Box" in entry.actions), name
         assert entry.takes(cases.DISCRETE) == ("Discrete" in entry.actions), name
@@ -262,11 +262,11 @@ def test_an_algorithm_takes_the_actions_it_says() -> None:
 
 
 class TestCategorical:
-    """Probabilities of returns, shared out to atoms."""
+    """Projection of return distributions onto atoms."""
 
     support = atoms(11, 5.0, torch.zeros(1))
 
-    def test_mass_and_mean_stay_what_they_were(self) -> None:
+    def test_mass_and_mean_are_preserved(self) -> None:
         probs = torch.rand(7, 11).softmax(-1)
         values = torch.rand(7, 11) * 9.8 - 4.9
         out = project(probs, values, self.support)
@@ -280,8 +280,8 @@ class TestCategorical:
         expected[0, [0, 5, 10]] = torch.tensor([0.4, 0.2, 0.4])
         torch.testing.assert_close(out, expected)
 
-    def test_what_is_not_a_number_is_no_place_outside_the_atoms(self) -> None:
-        """A GPU does not come back from an index out of bounds."""
+    def test_nan_is_not_an_index_out_of_bounds(self) -> None:
+        """A GPU does not recover from an index out of bounds."""
         values = torch.full((1, 5), float("nan"))
         assert project(torch.full((1, 5), 0.2), values, self.support).shape == (1, 11)
 
@@ -306,8 +306,8 @@ class TestScaling:
         spread = max(float(rows[:, 0].std(correction=0)), float(rows[:, 0].abs().max()) / 5)
         torch.testing.assert_close(after.reward, torch.full((640,), 1 / spread))
 
-    def test_what_comes_from_a_replay_is_remembered_for_long(self) -> None:
-        """A thousand batches come within a quarter of a second on a GPU: no network could follow."""
+    def test_statistics_of_a_replay_forget_slowly(self) -> None:
+        """A GPU learns from a thousand batches in a quarter of a second: no network could keep up."""
         memory = cases.built("fastsac", "Box").config.statistics_rows
         batch = self.batch(torch.ones(1024, 1), torch.full((1024,), 7.0))
         stats = init_statistics(1)
@@ -321,7 +321,7 @@ class TestScaling:
             1 / 2.24, rel=0.1
         )
 
-    def test_what_fades_is_forgotten(self) -> None:
+    def test_old_statistics_are_forgotten(self) -> None:
         batch = self.batch(torch.ones(1000, 1), torch.zeros(1000))
         stats = init_statistics(1)
         stats[0] = 1e9
@@ -329,8 +329,8 @@ class TestScaling:
             stats = update_statistics(stats, batch, 10_000)
         assert float(policy_statistics(stats)[0]) > 0.98
 
-    def test_of_a_large_batch_all_parts_are_looked_at(self) -> None:
-        """Of segments, too: the steps of one are alike."""
+    def test_statistics_cover_all_of_a_large_batch(self) -> None:
+        """Segments too, whose steps are alike."""
         segments = torch.arange(400.0)[:, None, None].expand(400, 16, 1)
         stats = update_statistics(init_statistics(1), self.batch(segments, segments[..., 0]), 1e8)
         mean, scale = policy_statistics(stats)
@@ -350,7 +350,7 @@ class TestScaling:
         batch = normalise_batch(stats, self.batch(once, usual[:, 0]), obs=True, reward=True)
         assert all(x.isfinite().all() for x in (stats, batch.obs, batch.reward))
 
-    def test_what_never_changes_does_no_harm(self) -> None:
+    def test_constant_observations_are_harmless(self) -> None:
         flat = torch.ones(32, 2)
         stats = update_statistics(init_statistics(2), self.batch(flat, torch.zeros(32)), 1e8)
         after = normalise_batch(stats, self.batch(flat + 5, torch.zeros(32)), True, True)
@@ -359,8 +359,8 @@ class TestScaling:
         assert torch.isfinite(after.reward).all()
 
 
-def test_v_trace_is_what_its_definition_says() -> None:
-    """Against loops: delta, traces and ends of episodes, step by step."""
+def test_v_trace_matches_its_definition() -> None:
+    """Compared with plain loops over deltas, traces and ends of episodes."""
     algorithm = cases.built("ppo", "Discrete", segment=5)
     state = init_state(algorithm, 0, CPU)
     batch = cases.random_batch(algorithm, 6)
@@ -391,7 +391,7 @@ def test_v_trace_is_what_its_definition_says() -> None:
 
 
 def test_quantiles_are_those_of_the_return() -> None:
-    """Rewards of +-20 and then the end: half of the quantiles must go to each, but for Huber's smoothing."""
+    """With terminal rewards of +-20, half of the quantiles go to each, apart from Huber smoothing."""
     algorithm = cases.built("tqc", "Box", num_critics=1, drop_per_critic=0, num_quantiles=10)
     state = init_state(algorithm, 0, CPU)
     rates = (torch.tensor(5e-2), torch.tensor(0.05))
@@ -411,7 +411,7 @@ def test_quantiles_are_those_of_the_return() -> None:
     torch.testing.assert_close(found[6:], 20 * torch.ones(4), rtol=0, atol=2)
 
 
-def test_gradients_are_cut_to_the_length_asked_for() -> None:
+def test_gradients_are_clipped_to_the_given_norm() -> None:
     state = init_state(cases.built("sac", "Box"), 0, CPU)
     lengths = []
     for limit in (None, 1e-3):
@@ -433,8 +433,8 @@ def test_reward_scale_multiplies_rewards() -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_rows_are_as_the_knobs_have_them(name: str) -> None:
-    """Samplers make them by these facts alone."""
+def test_the_row_format_follows_the_knobs(name: str) -> None:
+    """Samplers know nothing else about rows."""
     rows = (
         ALGORITHMS[name].config(gamma=0.9, termination_cost=7.0, normalise_reward=True).row_format()
     )
@@ -443,7 +443,7 @@ def test_rows_are_as_the_knobs_have_them(name: str) -> None:
 
 
 class TestPriorities:
-    """Rows drawn by the size of their errors."""
+    """Prioritised replay."""
 
     def replay(self, num: int = 8) -> Replay:
         return Replay(cases.layout_of(cases.built("sac", "Box")), num, CPU, prioritised=True)
@@ -451,7 +451,7 @@ class TestPriorities:
     def rows(self, num: int) -> Any:
         return cases.random_rows(cases.built("sac", "Box"), num)
 
-    def test_rows_are_drawn_as_often_as_their_priority_says(self) -> None:
+    def test_rows_are_drawn_in_proportion_to_their_priority(self) -> None:
         replay = self.replay()
         replay.insert(self.rows(8))
         assert replay.priorities is not None
@@ -459,11 +459,11 @@ class TestPriorities:
         uniform = (torch.arange(800) + 0.5) / 800
         index, weight = draw_by_priority(replay.priorities, replay.window, uniform, 1.0)
         assert torch.bincount(index, minlength=8).tolist() == [100, 0, 0, 200, 0, 0, 0, 500]
-        # Fully corrected, each row counts in all what it would count if all were drawn alike.
+        # Fully corrected, each row has the same total weight as with uniform draws.
         totals = torch.zeros(8).index_add(0, index, weight)
         torch.testing.assert_close(totals[[3, 7]], totals[[0, 0]], rtol=1e-4, atol=1e-4)
 
-    def test_new_rows_are_likely_and_those_that_left_are_not_drawn(self) -> None:
+    def test_new_rows_get_the_highest_priority(self) -> None:
         replay = self.replay(4)
         replay.insert(self.rows(3))
         assert replay.priorities is not None
@@ -471,12 +471,12 @@ class TestPriorities:
         replay.insert(self.rows(1))
         assert replay.priorities.tolist() == [1, 9, 1, 9]
         replay.insert(self.rows(2))
-        assert replay.priorities.tolist() == [9, 9, 1, 9], "the oldest two were written over"
+        assert replay.priorities.tolist() == [9, 9, 1, 9], "the oldest two were overwritten"
 
     @pytest.mark.parametrize("name", [n for n, e in ALGORITHMS.items() if n != "ppo"])
-    def test_updates_raise_the_priority_of_what_surprises(self, name: str) -> None:
+    def test_updates_raise_the_priority_of_large_errors(self, name: str) -> None:
         (kind,) = ALGORITHMS[name].actions
-        # Without scaling: one reward must stay as odd as it is.
+        # Without normalisation, which would shrink the outlier.
         knobs = {"normalise_reward": False, "normalise_obs": False, "n_step": 1}
         algorithm = cases.built(name, kind, priority=0.6, **knobs)
         replay = Replay(cases.layout_of(algorithm), 64, CPU, prioritised=True)

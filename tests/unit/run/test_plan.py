@@ -1,4 +1,4 @@
-"""The plan: every "auto" filled with a reason, and refused where the machine is too small."""
+"""The plan: every "auto" replaced with a reason; runs that do not fit are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DESKTOP = Machine(cores=16, memory_bytes=64 * GIB, gpus=(Gpu("RTX", 20 * GIB),))
 def test_the_learners_cores_are_not_counted_twice(
     monkeypatch: pytest.MonkeyPatch, affinity: int, allowed: int, left: int
 ) -> None:
-    """This process keeps off them already; the time that a container may use is for all of them."""
+    """This process already keeps off them; a container's CPU limit counts all cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)))
     monkeypatch.setattr(affinity_module, "allowed_cores", lambda: allowed)
     assert affinity_module.cores_beside(1) == left
@@ -66,7 +66,7 @@ def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial:
     assert all(made.reasons[name].source is Source.PRESET for name in preset)
 
 
-def test_fast_environments_share_a_process_but_a_serial_run_depends_on_no_clock() -> None:
+def test_fast_environments_share_a_process_but_a_serial_run_ignores_timings() -> None:
     def envs(step_us: float, **knobs: Any) -> Any:
         spec = dataclasses.replace(SPEC, step_us=step_us)
         config = config_with(default_config(env=SPEC.id), knobs)
@@ -77,7 +77,7 @@ def test_fast_environments_share_a_process_but_a_serial_run_depends_on_no_clock(
 
 
 @pytest.mark.parametrize(("terminal", "width"), [(True, 60), (True, 200), (False, 60)])
-def test_what_was_chosen_is_said_in_one_line_each(terminal: bool, width: int) -> None:
+def test_each_choice_is_printed_on_one_line(terminal: bool, width: int) -> None:
     made = plan(DESKTOP, **{"replay.capacity": 120_000_000})
     text = io.StringIO()
     console = Console(
@@ -88,7 +88,9 @@ def test_what_was_chosen_is_said_in_one_line_each(terminal: bool, width: int) ->
     assert len(lines) == len(made.reasons)
     (placement,) = [line for line in lines if line.startswith("--replay.placement")]
     assert "pinned" in placement
-    assert ("do not fit" in placement) == (width == 200 or not terminal), "a file has room for all"
+    assert ("do not fit" in placement) == (width == 200 or not terminal), (
+        "a file has room for the whole line"
+    )
     assert max(map(len, lines)) <= width or not terminal
 
 
@@ -117,12 +119,12 @@ def test_a_vector_environment_decides_how_many_environments_a_sampler_has() -> N
         make_plan(config, spec, LAPTOP)
 
 
-def test_a_ratio_that_is_given_binds_both_sides() -> None:
+def test_a_given_ratio_binds_samplers_and_learner() -> None:
     config = plan(LAPTOP, **{"learner.updates_per_step": 0.5}).config
     assert config.learner.ratio_bounds == (0.5, 0.5)
 
 
-def test_a_replay_larger_than_the_memory_is_refused_with_the_sum() -> None:
+def test_a_replay_larger_than_memory_is_refused_with_the_total() -> None:
     with pytest.raises(UsageError, match=r"needs .* GiB .*free\. Lower --replay\.capacity"):
         plan(LAPTOP, **{"replay.capacity": 100_000_000})
 
@@ -152,7 +154,7 @@ SMALL_GPU = dataclasses.replace(DESKTOP, gpus=(Gpu("small", 4 * GIB),))
         (SMALL_GPU, 4 * ROWS_PER_GIB, "pinned", "do not fit"),
     ],
 )
-def test_the_replay_lies_where_there_is_room(
+def test_the_replay_is_placed_where_it_fits(
     machine: Machine, capacity: Any, placement: str, reason: str
 ) -> None:
     made = plan(machine, **{"replay.capacity": capacity})
@@ -160,7 +162,7 @@ def test_the_replay_lies_where_there_is_room(
     assert reason in made.reasons["replay.placement"].text
 
 
-def test_a_replay_that_is_too_large_for_the_place_that_is_asked_for_is_refused() -> None:
+def test_a_replay_too_large_for_the_given_placement_is_refused() -> None:
     knobs = {"replay.capacity": 25 * ROWS_PER_GIB, "replay.placement": "gpu"}
     with pytest.raises(UsageError, match=r"GPU memory \(replay of"):
         plan(DESKTOP, **knobs)
@@ -168,7 +170,7 @@ def test_a_replay_that_is_too_large_for_the_place_that_is_asked_for_is_refused()
         plan(DESKTOP, **{"replay.capacity": 70 * ROWS_PER_GIB})
 
 
-def test_the_automatic_replay_is_what_its_place_holds() -> None:
+def test_the_automatic_replay_fills_its_placement() -> None:
     huge = dataclasses.replace(SPEC, obs_shape=(10_000,))
     made = make_plan(default_config(env="Large-v0"), huge, DESKTOP)
     capacity = made.config.replay.capacity
@@ -182,6 +184,6 @@ def test_the_automatic_replay_is_what_its_place_holds() -> None:
 
 
 @pytest.mark.parametrize(("machine", "device"), [(LAPTOP, "cuda"), (DESKTOP, "cuda:1")])
-def test_a_gpu_that_is_not_there_is_refused(machine: Machine, device: str) -> None:
+def test_a_missing_gpu_is_refused(machine: Machine, device: str) -> None:
     with pytest.raises(UsageError, match=f"--device {device}: no such GPU"):
         plan(machine, device=device)

@@ -1,4 +1,4 @@
-"""Settings from measurements: what the probe says, what follows from it, what is remembered."""
+"""Automatic settings: what the probe measures, what follows from it, what is cached."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) 
     return resolve(config, SPEC, machine, lambda _: made).config
 
 
-def test_the_batch_is_as_large_as_pays() -> None:
+def test_the_batch_grows_while_learning_gets_faster() -> None:
     assert tuned(DESKTOP, update_hz=LARGE_GPU).learner.batch_size == 2048
     assert tuned(DESKTOP, update_hz=SMALL_GPU).learner.batch_size == 1024
     assert tuned(LAPTOP).learner.batch_size == 256
 
 
-def test_who_chose_the_algorithm_is_said() -> None:
+def test_the_reason_says_who_chose_the_algorithm() -> None:
     def reason(**knobs: Any) -> str | None:
         config = default_config(env=SPEC.id, device="cpu", **knobs)
         made = resolve(config_with(config, {"device": "cpu"}), SPEC, LAPTOP).reasons.get("algo")
@@ -67,14 +67,14 @@ def test_who_chose_the_algorithm_is_said() -> None:
     assert resolve(named, SPEC, LAPTOP).reasons["algo"].text == "it has --algo.hold"
 
 
-def test_rates_that_jump_about_are_survived() -> None:
-    """On a busy machine a larger batch may even look faster."""
+def test_noisy_rates_are_handled() -> None:
+    """On a busy machine a larger batch may look faster."""
     for rates in ({256: 100.0, 512: 400.0}, {256: 100.0}, {256: 100.0, 512: 100.0, 1024: 9.0}):
         hz = expected_hz(dataclasses.replace(ANSWER, update_hz=rates), on_gpu=False)
         assert all(0 < rates[batch] <= value for batch, value in hz.items())
 
 
-def test_a_batch_that_did_not_fit_is_said() -> None:
+def test_the_reason_names_a_batch_that_did_not_fit() -> None:
     answer = dataclasses.replace(ANSWER, update_hz={256: 900.0, 1024: 800.0}, too_large=4096)
     config = default_config(env=SPEC.id)
     made = resolve(config, SPEC, DESKTOP, lambda _: answer)
@@ -85,8 +85,8 @@ def test_a_batch_that_did_not_fit_is_said() -> None:
     assert "4,096 do not fit" in reason.text
 
 
-def test_threads_are_worth_it_up_to_where_they_stop_scaling() -> None:
-    assert tuned(LAPTOP).learner.threads == 2, "two more would bring 6 %"
+def test_threads_are_added_while_they_scale() -> None:
+    assert tuned(LAPTOP).learner.threads == 2, "two more threads gain 6 %"
     assert tuned(LAPTOP, thread_hz={1: 100.0, 2: 102.0}).learner.threads == 1
     assert tuned(LAPTOP, thread_hz={1: 100.0, 2: 195.0, 4: 380.0}).learner.threads == 4
 
@@ -97,11 +97,11 @@ def test_samplers_get_the_cores_that_are_left() -> None:
 
 
 FEW_SAMPLERS = {"sampler.processes": 2}
-"""So few that there is room for many environments in each."""
+"""Few enough to leave room for many environments in each."""
 
 
 @pytest.mark.parametrize(("step_us", "envs"), [(60.0, 32), (500.0, 16), (5000.0, 8)])
-def test_fast_environments_share_a_forward_pass_with_more(step_us: float, envs: int) -> None:
+def test_more_fast_environments_share_a_forward_pass(step_us: float, envs: int) -> None:
     spec = dataclasses.replace(SPEC, step_us=step_us)
     config = config_with(default_config(env=SPEC.id, device="cpu"), FEW_SAMPLERS)
     made = resolve(config, spec, LAPTOP, lambda _: ANSWER)
@@ -111,7 +111,7 @@ def test_fast_environments_share_a_forward_pass_with_more(step_us: float, envs: 
 
 @pytest.mark.parametrize(("cores", "envs"), [(2, 32), (8, 16), (16, 8), (64, 4), (200, 4)])
 def test_many_samplers_have_fewer_environments_each(cores: int, envs: int) -> None:
-    """Of many environments each is stepped rarely, and what a new policy does shows late."""
+    """With many environments each is stepped rarely, and the effect of a new policy shows late."""
     machine = dataclasses.replace(DESKTOP, cores=cores)
     assert tuned(machine).sampler.envs_per_process == envs
 
@@ -127,10 +127,10 @@ def test_many_samplers_have_fewer_environments_each(cores: int, envs: int) -> No
         (2, 500.0, 1, 0.1),
     ],
 )
-def test_slow_evaluations_are_done_by_many_now_and_then(
+def test_slow_evaluations_use_many_processes_now_and_then(
     cores: int, step_us: float, processes: int, share: float
 ) -> None:
-    """On cores that samplers lend them: none is kept free for that."""
+    """Samplers lend them their cores: none is reserved."""
     spec = dataclasses.replace(SPEC, step_us=step_us, max_episode_steps=1000)
     machine = dataclasses.replace(DESKTOP, cores=cores)
     config = default_config(env=SPEC.id, device="cpu")
@@ -141,14 +141,14 @@ def test_slow_evaluations_are_done_by_many_now_and_then(
 
 
 @pytest.mark.parametrize("threads", [16, 20])
-def test_a_learner_on_all_cores_is_evaluated_all_the_same(threads: int) -> None:
+def test_a_learner_on_all_cores_still_has_a_sampler_and_an_evaluator(threads: int) -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
     config = default_config(env=SPEC.id, device="cpu")
     made = resolve(config_with(config, {"learner.threads": threads}), spec, DESKTOP).config
     assert (made.sampler.processes, made.evaluator.processes) == (1, 1)
 
 
-def test_evaluators_that_were_asked_for_are_kept() -> None:
+def test_a_given_number_of_evaluators_is_kept() -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
     config = default_config(env=SPEC.id, device="cpu")
     few = resolve(config_with(config, {"evaluator.processes": 2}), spec, DESKTOP).config
@@ -167,7 +167,7 @@ def test_updates_between_publications_take_milliseconds() -> None:
 @pytest.mark.parametrize(
     "knobs", [{"serial": True}, {"tuner.off": True}, dict.fromkeys(MEASURED_KNOBS, 4)]
 )
-def test_nothing_is_measured_where_it_would_decide_nothing(knobs: dict[str, Any]) -> None:
+def test_nothing_is_measured_if_it_decides_nothing(knobs: dict[str, Any]) -> None:
     def refuse(_: ProbeRequest) -> ProbeResult:
         raise AssertionError("measured")
 
@@ -175,11 +175,11 @@ def test_nothing_is_measured_where_it_would_decide_nothing(knobs: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", MEASURED_KNOBS)
-def test_a_knob_that_was_given_stays(name: str) -> None:
+def test_a_given_knob_wins_over_the_probe(name: str) -> None:
     assert get_knob(tuned(LAPTOP, {name: 3}), name) == 3
 
 
-def question(**changes: Any) -> ProbeRequest:
+def request_for(**changes: Any) -> ProbeRequest:
     hyper = dataclasses.asdict(ALGORITHMS["sac"].config(hidden=(8, 8)))
     made = ProbeRequest(
         algo="sac",
@@ -200,34 +200,34 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_answers_are_remembered_for_the_same_question_alone() -> None:
-    save_cached(question(), ANSWER)
-    assert load_cached(question()) == ANSWER
+def test_results_are_cached_per_request() -> None:
+    save_cached(request_for(), ANSWER)
+    assert load_cached(request_for()) == ANSWER
     slower = dataclasses.replace(SPEC, step_us=99.0).to_json()
-    assert load_cached(question(spec=slower)) == ANSWER, "the clock is no part of the question"
-    hyper = question().hyper
-    assert load_cached(question(hyper=hyper | {"lr": 0.1})) == ANSWER, "nor is the step size"
+    assert load_cached(request_for(spec=slower)) == ANSWER, "timings are not part of the request"
+    hyper = request_for().hyper
+    assert load_cached(request_for(hyper=hyper | {"lr": 0.1})) == ANSWER, "nor is the learning rate"
     other = dataclasses.replace(SPEC, id="Walker2d-v5").to_json()
     wide = hyper | {"hidden": (9, 9)}
     for changes in (
         *({"cores": 4}, {"gpu": "RTX"}, {"precision": "bf16"}),
         *({"spec": other}, {"hyper": wide}),
     ):
-        assert load_cached(question(**changes)) is None
+        assert load_cached(request_for(**changes)) is None
 
 
 @pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"act_us": {"x": 1}}'])
-def test_a_spoilt_memory_is_none(content: str) -> None:
-    save_cached(question(), ANSWER)
-    question().path().write_text(content)
-    assert load_cached(question()) is None
+def test_a_corrupt_cache_file_is_ignored(content: str) -> None:
+    save_cached(request_for(), ANSWER)
+    request_for().path().write_text(content)
+    assert load_cached(request_for()) is None
 
 
 def test_the_probe_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "CPU_BATCHES", (32, 64, 128))
     monkeypatch.setattr(probe, "TURN_S", 0.01)
-    made = measure(question(cores=4))
+    made = measure(request_for(cores=4))
     assert list(made.update_hz) == [32, 64, 128]
     assert list(made.thread_hz) == [1, 2]
     assert list(made.act_us) == [4, 8, 16, 32]
@@ -235,12 +235,12 @@ def test_the_probe_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(value > 0 for value in everything)
 
 
-def test_out_of_memory_ends_the_search_and_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_ends_the_search_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def rate(_question: ProbeRequest, _spec: EnvSpec, batch: int) -> float:
         if batch > 1024:
             raise RuntimeError("CUDA out of memory")
         return 100.0
 
     monkeypatch.setattr(probe, "_update_hz", rate)
-    made = measure(question(device="cuda", threads=1))
+    made = measure(request_for(device="cuda", threads=1))
     assert (list(made.update_hz), made.too_large) == ([256, 1024], 2048)
