@@ -19,14 +19,13 @@ from spreeze.run.outcome import Outcome, RunState
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.warnings import (
     Heartbeats,
-    batch_size,
     memory_fallback_note,
     missing_evaluation,
     stuck_roles,
     warnings_from,
 )
 from spreeze.run.wording import describe_bottleneck, describe_changes, describe_rates
-from spreeze.settings.config import Config
+from spreeze.settings.config import Config, resolved
 from spreeze.store.metrics import Rate, Recorder, finite
 from spreeze.wires.control import CompileState, Control
 
@@ -84,13 +83,15 @@ class Progress:
         """Seconds since the command started."""
         return self._clock() - self._started_s
 
+    @property
+    def batch_size(self) -> int:
+        """Transitions per update: what the learner uses, or what was planned until it is up."""
+        return int(self._control.learner["batch_size"]) or resolved(self.config.learner.batch_size)
+
     def note(self, text: str) -> None:
         """Tell the user about an event: among the warnings, and as a line in the metrics."""
         self.notes.append(text)
-        snap = self.snapshot
-        self._recorder.record(
-            time_s=self.elapsed_s, env_steps=snap.env_steps, updates=snap.updates, event=text
-        )
+        self._record({"event": text})
 
     def look(self) -> Snapshot:
         """Read the control wire and bring the snapshot up to date."""
@@ -112,13 +113,9 @@ class Progress:
 
     def record_decision(self, decision: Decision) -> None:
         """Write the controller's decision to the metrics and show it."""
-        snap, knobs = self.snapshot, self._control.supervisor
-        snap.decision = decision
-        self._recorder.record(
-            time_s=snap.time_s,
-            env_steps=snap.env_steps,
-            updates=snap.updates,
-            **{
+        self.snapshot.decision, knobs = decision, self._control.supervisor
+        self._record(
+            {
                 "tuner/seen": describe_rates(decision.before),
                 "tuner/change": describe_changes(decision.changes),
                 "tuner/gain": decision.gain,
@@ -126,7 +123,7 @@ class Progress:
                 "tuner/active_samplers": int(knobs["active_samplers"]),
                 "tuner/batch_size": int(knobs["batch_size"]),
                 "tuner/min_updates_per_step": float(knobs["min_updates_per_step"]),
-            },
+            }
         )
 
     def summary(self, outcome: Outcome) -> dict[str, Any]:
@@ -148,7 +145,7 @@ class Progress:
             "first_update_s": round(control.first_update_s or 0.0, 3) or None,
             "env_steps": snap.env_steps,
             "updates": snap.updates,
-            "batch_size": batch_size(control, config),
+            "batch_size": self.batch_size,
             "sampler_processes": config.sampler.processes,
             "envs_per_process": config.sampler.envs_per_process,
             "sample_hz": round((now.env_steps - first.env_steps) / seconds, 1),
@@ -171,7 +168,7 @@ class Progress:
             "replay_placement": PLACEMENTS[int(control.learner["replay_placement"])]
             if self._first
             else config.replay.placement,
-            "out_of_memory": memory_fallback_note(control, config),
+            "out_of_memory": memory_fallback_note(control, self.batch_size),
         }
         return {name: finite(value) for name, value in values.items()}
 
@@ -207,7 +204,7 @@ class Progress:
         snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
         if control.first_update_s is not None:  # until then the updates are a resumed run's
             snap.update_hz = self._update_rate.update(snap.updates, now)
-        snap.update_frame_hz = snap.update_hz * batch_size(control, self.config)
+        snap.update_frame_hz = snap.update_hz * self.batch_size
         snap.policy_lag = float(learner["policy_lag"])
         snap.replay_rows = int(learner["replay_rows"])
 
@@ -264,11 +261,13 @@ class Progress:
         }
         values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
         values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}
+        self._record({name: value for name, value in values.items() if value is not None})
+
+    def _record(self, values: dict[str, Any]) -> None:
+        """Write a line of metrics."""
+        snap = self.snapshot
         self._recorder.record(
-            time_s=snap.time_s,
-            env_steps=snap.env_steps,
-            updates=snap.updates,
-            **{name: value for name, value in values.items() if value is not None},
+            time_s=self.elapsed_s, env_steps=snap.env_steps, updates=snap.updates, **values
         )
 
     def _replay_age(self) -> float | None:
@@ -291,7 +290,7 @@ class Progress:
         silent_s = self._heartbeats.seconds_since(control, now)
         return [
             *self.notes,
-            *warnings_from(control, self.config),
+            *warnings_from(control, self.batch_size),
             *missing_evaluation(control, self.elapsed_s),
             *stuck_roles({name: s for name, s in silent_s.items() if name in self.pids}),
         ]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from spreeze.run.processes.pool import Child, Processes
 from spreeze.run.signals import Interrupts
-from spreeze.run.warnings import heartbeats
 from spreeze.store.rundir import RunDir
 from spreeze.wires.control import Control
 
@@ -38,7 +37,7 @@ def stop_roles(
     Each role finishes its unit of work, and the learner saves a checkpoint. Another Ctrl-C kills them
     at once.
     """
-    before = heartbeats(control)
+    before = control.heartbeats()
     control.supervisor["stop"] = 1
     began, late = time.monotonic(), False
     while any(child.exit_code is None for child in children) and processes.failure is None:
@@ -91,4 +90,4 @@ def crash_message(child: Child, log: Path) -> str:
 
 def _hangs(child: Child, control: Control, before: dict[str, int]) -> bool:
     """Whether it has done no work since `before`. The learner is exempt: it writes a checkpoint."""
-    return child.name != "learner-0" and heartbeats(control)[child.name] == before[child.name]
+    return child.name != "learner-0" and control.heartbeats()[child.name] == before[child.name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from spreeze.rows import PLACEMENTS
-from spreeze.settings.config import Config, resolved
 from spreeze.wires.control import CompileState, Control
 
 NO_EVALUATION_S = 120.0
@@ -19,13 +18,6 @@ COMPILE_PROBLEMS = {
 }
 
 
-def heartbeats(control: Control) -> dict[str, int]:
-    """Units of work that each role has done so far."""
-    samplers = {f"sampler-{i}": int(n) for i, n in enumerate(control.samplers["beats"])}
-    learner, evaluator = int(control.learner["beats"]), int(control.evaluator["beats"])
-    return {**samplers, "learner-0": learner, "evaluator-0": evaluator}
-
-
 class Heartbeats:
     """How long ago each role finished its last unit of work."""
 
@@ -35,28 +27,22 @@ class Heartbeats:
 
     def seconds_since(self, control: Control, now: float) -> dict[str, float]:
         """Seconds since each role's heartbeat last moved."""
-        for name, beats in heartbeats(control).items():
+        for name, beats in control.heartbeats().items():
             if self._seen.get(name, (-1, now))[0] != beats:
                 self._seen[name] = (beats, now)
         return {name: now - since for name, (_, since) in self._seen.items()}
 
 
-def batch_size(control: Control, config: Config) -> int:
-    """Transitions per update: what the learner uses, or what was planned until it is up."""
-    return int(control.learner["batch_size"]) or resolved(config.learner.batch_size)
-
-
-def memory_fallback_note(control: Control, config: Config) -> str | None:
+def memory_fallback_note(control: Control, batch_size: int) -> str | None:
     """What the learner does differently from the plan because GPU memory ran out."""
     if not control.learner["out_of_memory"]:
         return None
     place = PLACEMENTS[int(control.learner["replay_placement"])]
-    size = batch_size(control, config)
-    return f"out of GPU memory: went on with replay.placement {place} and batches of {size}"
+    return f"out of GPU memory: went on with replay.placement {place} and batches of {batch_size}"
 
 
-def warnings_from(control: Control, config: Config) -> list[str]:
-    """Everything that the counters report."""
+def warnings_from(control: Control, batch_size: int) -> list[str]:
+    """Everything that the counters report; `batch_size` is the one in use."""
     learner, evaluator = control.learner, control.evaluator
     out = []
     if lost := int(learner["rows_lost"]):
@@ -74,7 +60,7 @@ def warnings_from(control: Control, config: Config) -> list[str]:
         out.append(
             "the networks have diverged to NaN; the last good policy is kept. Lower --algo.lr"
         )
-    if problem := memory_fallback_note(control, config):
+    if problem := memory_fallback_note(control, batch_size):
         out.append(problem)
     if learner["detour"]:
         out.append(

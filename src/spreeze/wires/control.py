@@ -143,6 +143,12 @@ class Control:
         """Which form of the update the learner runs."""
         return CompileState(int(self.learner["compiled"]))
 
+    def heartbeats(self) -> dict[str, int]:
+        """Units of work done so far by each role that trains or evaluates: `sampler-3`, `learner-0`."""
+        samplers = {f"sampler-{i}": int(n) for i, n in enumerate(self.samplers["beats"])}
+        learner, evaluator = int(self.learner["beats"]), int(self.evaluator["beats"])
+        return {**samplers, "learner-0": learner, "evaluator-0": evaluator}
+
     @property
     def target_time_s(self) -> float | None:
         """When an evaluation reached the target, on the roles' clock; None before.
