@@ -17,7 +17,8 @@ import spreeze
 from spreeze.cli.commands.train import report
 from spreeze.learning.updater import Updater
 from spreeze.run import launch
-from spreeze.settings.defaults import config_with, default_config
+from spreeze.run.outcome import EndReason, Outcome, RunState
+from spreeze.settings.config import config_with, default_config
 from spreeze.store.rundir import RunDir
 from spreeze.wires.control import CompileState
 from user_runs import records
@@ -57,9 +58,9 @@ class ChangingSupervisor(launch.Supervisor):
                 self.since = time.monotonic()
                 self.control.supervisor["batch_size"] = SIZES[self.phase]
 
-    def _end(self) -> tuple[str, str] | None:
+    def _end_reason(self) -> Outcome | None:
         done = self.phase == 2 and time.monotonic() - self.since > LOOK_S
-        return ("finished", "steps") if done else super()._end()
+        return Outcome(RunState.FINISHED, EndReason.STEPS) if done else super()._end_reason()
 
 
 @pytest.mark.timeout(300)
