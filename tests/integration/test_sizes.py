@@ -18,7 +18,7 @@ from spreeze.cli.commands.train import report
 from spreeze.learning.updater import Updater
 from spreeze.run import launch
 from spreeze.run.outcome import EndReason, Outcome, RunState
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
 from spreeze.wires.control import CompileState
 from user_runs import records

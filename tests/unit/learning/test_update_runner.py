@@ -18,7 +18,7 @@ from spreeze.learning.two_devices.updater import AnyUpdater, TwoDeviceUpdater
 from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.roles.learner import update_runner
 from spreeze.roles.learner.update_runner import UpdateRunner
-from spreeze.settings.config import config_with, default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.control import CompileState
 
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ class Harness:
         knobs = {"device": device, "learner.batch_size": 32, "replay.capacity": 300}
         more = {"replay.placement": "host", "learner.precision": "float32", "learner.threads": 1}
         self.ctx: Any = SimpleNamespace(
-            config=config_with(default_config(env="x"), knobs | more),
+            config=config_with(default_config("sac", env="x"), knobs | more),
             spec=cases.BOX,
             counters={},
             control=SimpleNamespace(supervisor={"batch_size": 32}),
@@ -79,7 +79,7 @@ def test_updates_are_plain_until_the_compiled_form_is_verified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = Harness(monkeypatch)
-    assert made.run() == (32, CompileState.UNKNOWN)
+    assert made.run() == (32, CompileState.PLAIN)
     assert not made.compiled_runs
     made.results[32, "whole"] = None
     assert made.run() == (32, CompileState.COMPILED)
@@ -88,7 +88,7 @@ def test_updates_are_plain_until_the_compiled_form_is_verified(
 
 def test_a_size_stays_until_the_next_one_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Harness(monkeypatch)
-    assert made.run(48) == (48, CompileState.UNKNOWN), "nothing is ready: the size asked for runs"
+    assert made.run(48) == (48, CompileState.PLAIN), "nothing is ready: the size asked for runs"
     made.results[32, "whole"] = None
     assert made.run(32) == (32, CompileState.COMPILED)
     assert made.run(48) == (32, CompileState.COMPILED)
@@ -124,7 +124,7 @@ def test_an_update_that_differs_is_never_run(
 def test_on_two_devices_both_parts_must_be_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Harness(monkeypatch, device="cpu,cpu")
     made.results[32, "critic"] = None
-    assert made.run() == (32, CompileState.UNKNOWN)
+    assert made.run() == (32, CompileState.PLAIN)
     made.results[32, "actor"] = Refusal(RefusalReason.NOT_LOADED, "broken file")
     assert made.run() == (32, CompileState.REFUSED)
     assert made.compiled_runs, "the part that is right runs all the same"
@@ -136,5 +136,5 @@ def test_a_serial_run_stays_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     made.ctx.config = config_with(made.ctx.config, {"serial": True})
     made.results[32, "whole"] = None
     made.runner = UpdateRunner(made.ctx, made.updater, made.runner._replay)
-    assert made.run() == (32, CompileState.UNKNOWN)
+    assert made.run() == (32, CompileState.PLAIN)
     assert not made.compiled_runs
