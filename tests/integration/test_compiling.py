@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import cases
 import fakes
 import spreeze
-from spreeze.algos import ALGORITHMS
+from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.learning.compiled import compiler as compiling
 from spreeze.learning.compiled import job
 from spreeze.learning.compiled import verify as verification
@@ -215,8 +215,9 @@ def test_the_path_depends_on_everything_that_is_compiled_in(change: str) -> None
 
 def test_for_a_user_algorithm_only_the_rates_are_known_to_be_data() -> None:
     """It may compute with any knob, whatever the knob means in ours."""
-    example = Path(__file__).parents[2] / "examples" / "custom_algorithm.py"
-    made = dataclasses.replace(key(), algo=f"{example}:ENTRY")
+    example = f"{Path(__file__).parents[2] / 'examples' / 'custom_algorithm.py'}:ENTRY"
+    hyper = dataclasses.asdict(find_algorithm(example).config(hidden=(16, 16)))
+    made = dataclasses.replace(key(), algo=example, hyper=hyper)
     assert dataclasses.replace(made, hyper=made.hyper | {"gamma": 0.5}).path() != made.path()
     assert dataclasses.replace(made, hyper=made.hyper | {"lr": 0.5}).path() == made.path()
 

@@ -453,7 +453,7 @@ def test_resuming_from_python_with_another_ratio_and_another_environment(pendulu
         spreeze.train("Pendulum-v1", resume="p", runs=folder, **{"algo.hidden": (8,)})
     with pytest.raises(spreeze.UsageError, match="--algo td3: run p was trained with sac"):
         spreeze.train("Pendulum-v1", resume="p", runs=folder, algo="td3")
-    with pytest.raises(spreeze.UsageError, match="--preset sb3: a run that is resumed keeps"):
+    with pytest.raises(spreeze.UsageError, match="--preset sb3: a resumed run keeps"):
         spreeze.train("Pendulum-v1", resume="p", runs=folder, preset="sb3")
     assert parse(["--resume", "p", "--runs", folder, "--algo", "sac"]).algo == "sac"
     with pytest.raises(spreeze.UsageError, match="trained with sac"):
@@ -491,7 +491,7 @@ def test_the_pipeline_is_measured_against_its_parts(
     from spreeze.bench.commands import main
 
     monkeypatch.setattr(
-        "spreeze.bench.pipeline.compiled", lambda _: None
+        "spreeze.bench.pipeline.compile_and_wait", lambda _: None
     )  # uncompiled is enough here
     monkeypatch.setattr("spreeze.bench.pipeline.WARM_S", 0.5)
     monkeypatch.setattr("spreeze.bench.pipeline.NUM_TURNS", 2)
