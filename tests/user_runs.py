@@ -1,4 +1,4 @@
-"""`spreeze train` in a process of its own, as a user starts it, observed through its run directory."""
+"""`spreeze train` as a separate process, as a user starts it, observed through its run directory."""
 
 from __future__ import annotations
 

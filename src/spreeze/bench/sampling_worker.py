@@ -76,7 +76,7 @@ class Timing:
 
 
 Play = Callable[[Timing, float], None]
-"""Steps the bare simulator and adds to a timing, until that has so many seconds or actions run out."""
+"""Steps the bare simulator and adds to a timing, until it covers the given seconds or the actions run out."""
 
 
 def main(payload: bytes, report_fd: int, arena_fd: int) -> int:

@@ -41,6 +41,8 @@ class Form(Enum):
     """Plain: there is no C++ compiler."""
     REFUSED = auto()
     """Plain: compilation failed, or the compiled update gives other numbers."""
+    OUT_OF_MEMORY = auto()
+    """Not run at all: batches of this size do not fit into GPU memory."""
 
 
 REPORTED = {
@@ -49,6 +51,7 @@ REPORTED = {
     Form.COMPILED: CompileState.COMPILED,
     Form.NO_COMPILER: CompileState.NO_CPP_COMPILER,
     Form.REFUSED: CompileState.REFUSED,
+    Form.OUT_OF_MEMORY: CompileState.PLAIN,
 }
 """The word on the control wire."""
 
@@ -56,13 +59,15 @@ REPORTED = {
 class UpdateRunner:
     """Runs the update in the best form available, and owns the decision which one that is.
 
-    Each batch size has a form of its own and moves along:
+    Each batch size has its form, which moves along:
 
         PLAIN                                              if no compiled form is wanted
         COMPILING -> COMPILED | NO_COMPILER | REFUSED      otherwise; all three are final
+        any form  -> OUT_OF_MEMORY                         if GPU memory runs out at this size
 
-    `_advance` makes these moves. While a new size is COMPILING, the size before stays in use if it is
-    final. When GPU memory runs out, the replay moves to the host, then batches are halved: `_need_less`.
+    `_advance` makes the first two moves, `_need_less` the last: it moves the replay to the host first,
+    and gives up a batch size for one of half the size if that is not enough. While a new size is
+    COMPILING, the size before stays in use if its form is final.
     """
 
     def __init__(self, ctx: Context, updater: AnyUpdater, replay: Replay) -> None:
@@ -185,6 +190,7 @@ class UpdateRunner:
             counters["replay_placement"] = PLACEMENTS.index(replay.placement)
             print("out of GPU memory: from now on the replay is in page-locked host memory")
         elif updater.batch_size > MIN_BATCH_SIZE:
+            self._forms[updater.batch_size] = Form.OUT_OF_MEMORY
             self._max_batch_size = max(updater.batch_size // 2, MIN_BATCH_SIZE)
             print(f"out of GPU memory: from now on a batch has {self._max_batch_size} transitions")
         else:
