@@ -202,9 +202,7 @@ class Supervisor:
         if self.interrupts.signal is not None:
             return INTERRUPTED
         if not config.serial and self.jobs[0].name not in self.children:
-            return (
-                None  # a run does not end before its learner, which writes the policy, has started
-            )
+            return None  # the learner has to start first: it writes the policy
         if control.target_time_s is not None:
             return Outcome(RunState.FINISHED, EndReason.TARGET)
         if config.time_s is not None and self.progress.elapsed_s >= config.time_s:
