@@ -148,7 +148,7 @@ function showTuner(data, over) {
     const rows = decisions.slice(-30).reverse().map((note) => el("tr", {},
       el("td", { class: "num" }, clock(note.time_s)), el("td", {}, asText(note["tuner/change"])),
       el("td", { class: "dim" }, asText(note["tuner/seen"])), el("td", { class: "num" }, gain(note["tuner/gain"]))));
-    const head = el("tr", {}, ...["Time", "Change", "Reason", "Gain"].map((name) => el("th", {}, name)));
+    const head = el("tr", {}, ...["Time", "Change", "Rates before", "Gain"].map((name) => el("th", {}, name)));
     return [line, el("div", { class: "scroll" }, el("table", { class: "list" }, el("thead", {}, head), el("tbody", {}, ...rows)))];
   });
 }

@@ -38,11 +38,11 @@ function stagesOf(data, about) {
       more: `${config.sampler?.processes ?? "–"} × ${config.sampler?.envs_per_process ?? "–"} environments`,
       wait: round(stall("samplers")), waiting: "wait" },
     { id: "replay", title: "Replay", colour: "replay", rate: rows === null ? "–" : percent((100 * rows) / capacity), unit: "full",
-      more: age === null ? "empty" : `half younger than ${clock(age)}` },
+      more: age === null ? "empty" : `median age ${clock(age)}` },
     { id: "learner", title: "Learner", colour: "learner", rate: rate("perf/update_hz"), unit: "updates/s",
       more: `batches of ${short(last(learner, "train/batch_size") ?? config.learner?.batch_size)} on ${config.device ?? "–"}`,
       wait: round(stall("learner")), waiting: "waits" },
-    { id: "weights", title: "Weights", colour: "lag", rate: short(lag), unit: "versions", more: "behind the newest, when they act" },
+    { id: "weights", title: "Weights", colour: "lag", rate: short(lag), unit: "versions", more: "behind the newest when samplers act" },
     { id: "evaluator", title: "Evaluator", colour: "evaluator", rate: String(evaluations), unit: evaluations === 1 ? "evaluation" : "evaluations",
       more: `${config.evaluator?.episodes ?? "–"} episodes each`, wait: round(stall("evaluator")), waiting: "rests" },
   ];

@@ -1,4 +1,4 @@
-// Numbers for people, and elements that hold text as text.
+// Formats numbers for people, and builds elements whose text is never parsed as HTML.
 
 export function short(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
