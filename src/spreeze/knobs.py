@@ -1,4 +1,4 @@
-"""What a knob is: a field of a config dataclass whose metadata says all there is to know about it.
+"""What a knob is: a field of a config dataclass, fully described by its metadata.
 
 `knob(...)` states default, help, bounds and effect once. The command line shows the help, the checks
 apply type and bounds, the documents list both, and caches and resumed runs ask for the effect.
@@ -21,16 +21,16 @@ Auto = Literal["auto"]
 
 
 class Effect(Enum):
-    """What an algorithm's knob reaches, and so what has to be made again when it changes."""
+    """What an algorithm's knob affects, and so what must be rebuilt when it changes."""
 
     RATE = "rate"
-    """Every update gets it as a number, in your own algorithms too."""
+    """An input of every update, also in your own algorithms: nothing is rebuilt."""
     DATA = "data"
-    """It reaches samplers, rows or the initial state. The losses of your own algorithm may read it."""
+    """It affects samplers, rows or the initial state, but the losses of your own algorithm may read it too."""
     UPDATE = "update"
-    """It is part of what an update computes: the safe assumption."""
+    """It changes what an update computes. This is the safe assumption."""
     NETWORK = "network"
-    """It decides what the training state holds: a checkpoint with another value does not fit."""
+    """It decides the shape of the training state: a checkpoint with another value does not fit."""
 
 
 def knob(

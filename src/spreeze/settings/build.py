@@ -1,4 +1,4 @@
-"""How a config comes about: defaults, preset or resumed run first, then your knobs.
+"""How a config is built: defaults, preset or resumed run first, then your knobs.
 
 Python calls `build_config`. The command line takes `starting_config` and lets tyro apply the flags.
 """
@@ -24,7 +24,7 @@ def build_config(env: str, given: Mapping[str, Any]) -> Config:
 
 
 def starting_config(env: str, given: Mapping[str, Any]) -> Config:
-    """The config before your knobs: algorithm, preset or resumed run are those you give."""
+    """The config that your knobs are applied to, for the algorithm, preset or resumed run you give."""
     algo, preset = given.get("algo"), given.get("preset")
     if given.get("resume") is not None:
         runs = Path(given.get("runs", "runs"))

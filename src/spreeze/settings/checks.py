@@ -1,4 +1,4 @@
-"""The checks: everything that is wrong with a config, all at once, each with the way out."""
+"""The checks: everything that is wrong with a config, all at once, each with what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from spreeze.settings.parse import parse_count, parse_duration
 def check_config(config: Config) -> list[str]:
     """Everything that is wrong with a config, all at once; empty if nothing is."""
     if wrong := list(_check_knobs(config)):
-        return [*_check_run(config), *wrong]  # only sound knobs are compared with each other
+        return [
+            *_check_run(config),
+            *wrong,
+        ]  # knobs are compared with each other only if each is valid by itself
     return [
         *_check_run(config),
         *_check_sizes(config),
@@ -55,7 +58,7 @@ def _check_run(config: Config) -> Iterator[str]:
         (config.track is not None, f"--track {config.track}"),
     ):
         if config.serial and given:
-            yield f"{name} needs a separate process: not with --serial."
+            yield f"{name} needs a separate process, so it does not work with --serial."
 
 
 def check_devices(device: str, same_allowed: bool, option: str = "--device") -> list[str]:

@@ -40,8 +40,8 @@ def default_config(
     """The defaults of an algorithm, with the given preset or the environment's.
 
     With "auto" the preset names the algorithm, depending on the `device`; if it lacks the knobs
-    `asked` for, the first algorithm that has them is taken. Otherwise the algorithm stays open:
-    `resolve` knows the action space.
+    `asked` for, the first algorithm that has them is taken. Without a preset and such knobs the
+    algorithm stays "auto": `resolve` chooses it by the action space.
     """
     if preset not in (None, "none") and preset not in PRESETS:
         known = ", ".join(["none", *PRESETS])
@@ -104,7 +104,7 @@ def _unknown_knob(name: str, known: Collection[str]) -> str:
 
 
 def with_algorithm(config: Config, algo: str) -> Config:
-    """The config with its open algorithm chosen; knobs that were given stay."""
+    """The config with this algorithm in place of "auto"; knobs that were given are kept."""
     undecided = config.hyper
     assert isinstance(undecided, UndecidedConfig), "the algorithm is already chosen"
     given = {
@@ -120,7 +120,7 @@ def with_algorithm(config: Config, algo: str) -> Config:
 def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config:
     """A config from its `to_json` form. Unknown names are refused, and nothing in it can name code.
 
-    An algorithm of the user's own has to be named again, as `trusted`; its file may have moved.
+    The user must name their own algorithm again, as `trusted`; its file may have moved.
     """
     algo = str(data.get("algo", "sac"))
     if ":" in algo and (trusted is None or ":" not in trusted):

@@ -25,7 +25,7 @@ def parse_count(text: str) -> int:
 
 
 def _parse(text: str, units: dict[str, float]) -> float:
-    """A number with an optional unit; -1 if it is none."""
+    """A number with an optional unit; -1 if the text is not one."""
     match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-z]?)\s*", str(text).lower())
     if match is None or match[2] not in units:
         return -1.0

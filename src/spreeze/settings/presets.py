@@ -96,7 +96,7 @@ PRESETS: dict[str, Preset] = {
     # MuJoCo
     "half-cheetah": Preset(
         envs=("HalfCheetah-v*",),
-        why="it never falls: SAC with a large learning rate; on a GPU FastSAC",
+        why="the robot cannot fall: SAC with a large learning rate; on a GPU FastSAC",
         algos={
             "sac": {"algo.hidden": WIDE, "algo.lr": 1e-3, "algo.tau": 0.01},
             "fastsac": {"algo.hidden": WIDE},
@@ -105,17 +105,17 @@ PRESETS: dict[str, Preset] = {
     ),
     "walker2d": Preset(
         envs=("Walker2d-v*",),
-        why="it falls: FastSAC's categorical critics learn faster",
+        why="falls end episodes: FastSAC's categorical critics learn faster",
         algos=_locomotion(8e-4),
     ),
     "hopper": Preset(
         envs=("Hopper-v*",),
-        why="it hops faster until it falls: FastSAC with a longer horizon",
+        why="falls end episodes: FastSAC with a longer horizon, so that it does not hop too fast",
         algos=_locomotion(5e-4, **{"algo.gamma": 0.995}),
     ),
     "ant": Preset(
         envs=("Ant-v*",),
-        why="it falls, which must cost more than discounting shows: FastSAC with a termination cost",
+        why="falls must cost more than discounting shows: FastSAC with a termination cost",
         algos=_locomotion(3e-4, **{"algo.termination_cost": 500.0}),
     ),
     "humanoid": Preset(

@@ -1,7 +1,7 @@
 """The probe: measures what this machine can do with this environment and this algorithm.
 
 It takes a few seconds in a throw-away process, so running out of memory there is harmless. The result is
-cached in the user's cache folder, keyed by all it depends on. `settings.auto` turns it into settings.
+cached in the user's cache folder, keyed by everything it depends on. `settings.auto` turns it into settings.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def resumed_config(
 ) -> Config:
     """The config of a run to continue from its last checkpoint, as its user gave it, "auto" included.
 
-    The limits of the old run (time, steps, target) do not apply to the new one. Code is never named
-    by a stored file: an environment or algorithm of the user's own has to be named again.
+    The limits of the old run (time, steps, target) do not apply to the new one. A stored file
+    never names code to import: the user must name their own environment or algorithm again.
     """
     if preset is not None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""How fast a run learns, as far as its rates tell: what the automatic settings maximise."""
+"""An estimate of how fast a run learns, from its rates: what the automatic settings maximise."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ bring nothing. docs/tuning.md has the runs."""
 
 
 def learning_speed(update_hz: float, batch_size: int, sample_hz: float) -> float:
-    """How fast a run learns, as far as its rates tell.
+    """An estimate of how fast a run learns, from its rates.
 
-    A larger batch makes an update worth more, less than in proportion and only up to a size. So do
-    fresher transitions.
+    A larger batch makes an update worth more, but less than in proportion and only up to a size. So
+    do more env steps per second, because transitions are fresher.
     """
     worth = min(batch_size, LARGE_BATCH) ** BATCH_WORTH
     return float(update_hz * worth * sample_hz**SAMPLING_WORTH)

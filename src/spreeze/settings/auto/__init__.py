@@ -1,4 +1,4 @@
-"""Automatic settings: replaces every "auto" by a value and says why."""
+"""Automatic settings: every "auto" is replaced by a value, with a reason."""
 
 from __future__ import annotations
 

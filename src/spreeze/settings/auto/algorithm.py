@@ -39,7 +39,7 @@ def choose_algorithm(resolver: AutoResolver, spec: EnvSpec, machine: Machine) ->
 
 
 def _explain_preset(resolver: AutoResolver, machine: Machine) -> None:
-    """Note which values come from the preset; what the user gave is not among them."""
+    """Note which values come from the preset, except those that the user gave."""
     config = resolver.config
     if config.preset not in PRESETS:
         return

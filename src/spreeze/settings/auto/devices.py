@@ -23,7 +23,7 @@ def choose_device(resolver: AutoResolver, machine: Machine) -> None:
             have = f"only {len(gpus)} here" if gpus else "none was found here"
             raise UsageError(
                 [
-                    f"--device {device}: no such GPU, {have}. Use --device cpu, or ask spreeze doctor."
+                    f"--device {device}: no such GPU, {have}. Use --device cpu, or run spreeze doctor."
                 ]
             )
 

@@ -72,7 +72,7 @@ def _choose_envs_per_process(
     """Choose how many environments share a forward pass; the number of samplers is known by now."""
     name = "sampler.envs_per_process"
     if spec.vector_envs is not None:
-        num = resolver.choose(name, spec.vector_envs, "the vector environment's")
+        num = resolver.choose(name, spec.vector_envs, "as the vector environment has")
         if num != spec.vector_envs:
             raise UsageError(
                 [

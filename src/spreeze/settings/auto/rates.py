@@ -1,4 +1,4 @@
-"""What the probe of this machine decides, and rules of thumb for when there is none."""
+"""What the probe of this machine decides, and rules of thumb for runs without a probe."""
 
 from __future__ import annotations
 
