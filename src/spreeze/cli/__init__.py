@@ -15,14 +15,14 @@ from importlib import import_module
 COMMANDS = {
     "train": "train a policy until a target, a time or a number of steps is reached",
     "eval": "play a trained policy without noise and print its returns",
-    "play": "show a trained policy in a window, or film it",
-    "plot": "learning curves as an image",
-    "dashboard": "the live page for a run or for all runs of a folder",
-    "runs": "a table of the runs in a folder",
-    "tune": "find the settings for this machine without training",
+    "play": "show a trained policy in a window, or record a video",
+    "plot": "draw learning curves as an image",
+    "dashboard": "serve the live page of a run or of a folder of runs",
+    "runs": "list the runs in a folder",
+    "tune": "measure this machine and print the settings, without training",
     "export": "write a trained policy for deployment, as ONNX",
-    "algos": "the algorithms, one line each",
-    "bench": "measure, always against a reference in the same run",
+    "algos": "list the algorithms",
+    "bench": "measure speed, always against a reference in the same run",
     "doctor": "check this machine and say what to do",
 }
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -93,7 +93,7 @@ def _train(arguments: list[str], started_s: float) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Reopen standard streams that the caller has closed, so that other files do not get their numbers."""
+    """Reopen standard streams that the caller has closed, so that other files do not get their descriptors."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), fd)

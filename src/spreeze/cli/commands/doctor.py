@@ -164,7 +164,7 @@ def _rendering() -> Finding:
         "rendering",
         False,
         "no display, no EGL, no OSMesa",
-        "Training works without. For videos (Debian): apt install libegl1 libgl1",
+        "Training works without them. For videos (Debian): apt install libegl1 libgl1",
     )
 
 
