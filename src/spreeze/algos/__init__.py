@@ -42,7 +42,7 @@ class Entry:
     @property
     def spaces(self) -> str:
         """The spaces that it supports, for tables."""
-        return f"observations that are numbers or choices, {' or '.join(self.actions)} actions"
+        return f"numeric or discrete observations, {' or '.join(self.actions)} actions"
 
     def takes(self, spec: EnvSpec) -> bool:
         """Whether it supports the environment's action space."""
@@ -71,7 +71,7 @@ ALGORITHMS: dict[str, Entry] = {
 
 
 def find_algorithm(name: str) -> Entry:
-    """An algorithm by its name, or by the place of your own; UsageError if there is none."""
+    """An algorithm by its name, or your own by where its code is; UsageError if there is none."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     where, _, attribute = name.rpartition(":")
@@ -128,6 +128,6 @@ def _module(where: str) -> ModuleType:
     assert found.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    # Other processes have no module of this name, so its classes travel with what they are part of.
+    # Other processes cannot import this module, so its classes are pickled by value.
     cloudpickle.register_pickle_by_value(module)
     return module

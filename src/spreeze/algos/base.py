@@ -186,7 +186,7 @@ class OffPolicyConfig(AlgoConfig):
         return self.policy_delay
 
     def priorities(self) -> tuple[float, float]:
-        """As the knobs say."""
+        """From the knobs."""
         return self.priority, self.priority_correction
 
 
@@ -223,7 +223,7 @@ class SoftConfig(OffPolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CategoricalConfig(OffPolicyConfig):
-    """Knobs of algorithms whose critics give probabilities to returns, and their usual companions."""
+    """Knobs of algorithms with categorical critics, and the defaults that go with them."""
 
     lr: float | Auto = 3e-4
     beta2: float = 0.95
@@ -253,7 +253,7 @@ class CategoricalConfig(OffPolicyConfig):
 def update_knobs(kind: type[AlgoConfig], knobs: Mapping[str, Any], own: bool) -> dict[str, Any]:
     """The knobs that decide what an update computes, and how fast; the others reach it as data.
 
-    Of a user's own algorithm only the rates are known to: its losses may read any other knob.
+    In a user's own algorithm only the rates are sure to be data: its losses may read any other knob.
     """
     as_data = {Effect.RATE} if own else {Effect.RATE, Effect.DATA}
     known = knobs_of(kind)
@@ -270,7 +270,7 @@ class Algorithm:
     """Empty if the critic itself is the policy."""
     critic_shapes: Shapes
     policy_size: int
-    """How many numbers of the actor vector, or of the critic's, from its start, are the policy's network."""
+    """Length of the policy's network: the first part of the actor vector, or of the critic's if it is the policy."""
     init: Callable[[Generator], tuple[Tensor, Tensor]]
     """Fresh actor and critic vectors."""
     critic_loss: Callable[[Tensor, Tensor, Tensor, Batch, Tensor], tuple[Tensor, Metrics]]

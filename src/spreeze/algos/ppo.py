@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SMALLEST_ADVANTAGE = 0.05
 """Smallest standard deviation that advantages of normalised rewards are divided by. Below it they are noise:
-in a task that only punishes, before the first success, scaling them up would drive the policy anywhere."""
+in a task that only punishes, before the first success, scaling them up would move the policy at random."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ class Replay:
         # A captured or compiled update reads it from the device. When empty, it shows one row of zeros.
         self.window = torch.tensor([0, 1], device=self.data.device)
         self.priorities: Tensor | None = None
-        """Of each row, if rows are drawn by priority; 0 outside the window."""
+        """The priority of each row, if rows are drawn by priority; 0 outside the window."""
         if prioritised:
             self.priorities = torch.zeros(self._shape[0], device=self.data.device)
             self.priorities[0] = 1

@@ -36,14 +36,14 @@ StepFunction = Callable[..., Sequence[Tensor]]
 """A round of updates on flat tensors: an `UpdateStep`, or its compiled form."""
 
 MIN_ERROR = 1e-6
-"""Added to the error that a row is drawn by, so that every row stays possible."""
+"""Added to the error of each row, so that every row may be drawn."""
 
 
 class UpdateInputs(NamedTuple):
     """What one round reads."""
 
     priorities: Tensor | None
-    """Of every row of the replay; None if rows are drawn uniformly."""
+    """The priority of every row of the replay; None if rows are drawn uniformly."""
     data: Tensor
     """Rows to draw from, [rows, width]."""
     window: Tensor

@@ -19,7 +19,7 @@ from spreeze.learning.step import StepFunction, UpdateInputs, UpdateOutputs, Upd
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory is short, in any of the forms that torch and CUDA have for it."""
+    """Whether an error means that memory is short, in any of the forms in which torch and CUDA report it."""
     words = ("out of memory", "ALLOC_FAILED")
     said = isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
     # A failed capture hides its cause.
@@ -209,7 +209,7 @@ class Updater:
             # Thread-local: another thread may be loading the compiled form.
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.run_eager()
-        finally:  # also when out of memory: the warm-up must leave no trace
+        finally:  # even when out of memory: the warm-up must not change the state
             current.wait_stream(stream)
             for tensor, saved in zip(written, before, strict=True):
                 tensor.copy_(saved)

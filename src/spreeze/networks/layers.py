@@ -25,7 +25,7 @@ FUSED_INPUTS, FUSED_WIDTHS, FUSED_OUTPUTS = 128, (64, 128, 256), 64
 SPLIT_FROM_ROWS, NUM_SPLITS = 2048, 16
 """On a GPU, float32 batched products of at least this many rows are split into this many parts."""
 UNPADDED_OUTPUTS = 16
-"""Layers with at most this many outputs are not padded: it would not pay."""
+"""Layers with at most this many outputs are not padded: padding would cost more than it saves."""
 
 
 def unfused_arithmetic(precision: str) -> Arithmetic:

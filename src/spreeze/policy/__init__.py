@@ -1,4 +1,4 @@
-"""The policy in numpy: what samplers, the evaluator and your robot run. Needs no torch.
+"""The policy in numpy: what samplers and the evaluator run, and what you deploy. Needs no torch.
 
 Imports no other package. Imported by `algos` and everything above them. `onnx` is imported only on export.
 """

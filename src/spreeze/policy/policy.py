@@ -144,7 +144,7 @@ class Policy:
         return index
 
     def _noise(self) -> Floats:
-        """Standard normal noise for one step, times the scales unless log-probabilities are of it."""
+        """Standard normal noise for one step, scaled per environment unless the head gives log-probabilities."""
         if self._noise_used == len(self._noise_block):
             shape = (NOISE_BLOCK, self._batch, self._action_size)
             self._noise_block = self._rng.standard_normal(shape, np.float32)

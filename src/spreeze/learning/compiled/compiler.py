@@ -38,7 +38,7 @@ def compile_step(key: CompileKey) -> None:
     for arithmetic in dict.fromkeys((key.arithmetic, plain)):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's own; nothing to be done about them
+                warnings.simplefilter("ignore")  # torch's own: users cannot act on them
                 _compile(key, arithmetic)
             return
         except Exception:
@@ -59,7 +59,7 @@ def _compile(key: CompileKey, arithmetic: Arithmetic) -> None:
     path = key.path()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_path(path, os.getpid())
-    updater = key.updater(arithmetic, shape_only=True)  # the learner has the memory
+    updater = key.updater(arithmetic, shape_only=True)  # the learner needs the memory
     if path.suffix == CPU_SUFFIX:
         _compile_for_cpu(updater, draft)
     else:
@@ -81,9 +81,8 @@ def _compile_for_cpu(updater: Updater, draft: Path) -> None:
     traced, inputs = _trace(updater)
     exported = torch.export.export(traced, inputs, strict=False)
     torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
-    load_step(draft, updater.device)(
-        *inputs
-    )  # if it crashes, let it crash here, not in the learner
+    # If it crashes, it crashes here and not in the learner.
+    load_step(draft, updater.device)(*inputs)
 
 
 def _compile_for_gpu(key: CompileKey, updater: Updater, draft: Path) -> None:
@@ -103,9 +102,8 @@ def _compile_for_gpu(key: CompileKey, updater: Updater, draft: Path) -> None:
             stored = load_step(draft, reference.device)
             if wrong := find_mismatch(key, reference, stored, ONE_ROW_TOLERANCE):
                 raise RuntimeError(f"the list of its launches gives other numbers: {wrong}")
-        except (
-            Exception
-        ):  # an unknown driver or kernels not by Triton: the form that loads slowly works
+        except Exception:
+            # An unknown driver, or kernels not by Triton: store the form that loads slowly.
             traceback.print_exc()
             artifact.save(path=str(draft), format="binary")
 
@@ -127,5 +125,6 @@ def _inductor_options() -> dict[str, Any]:
 if __name__ == "__main__":
     faulthandler.enable()  # the log says where it crashed
     die_with_parent(int(sys.argv[1]))
-    os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))  # not only the learner's
+    # This process inherited the learner's cores; use those that are left to the others.
+    os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))
     compile_step(CompileKey(**json.load(sys.stdin)))

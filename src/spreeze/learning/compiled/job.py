@@ -57,7 +57,7 @@ class Compilation:
     """Gets one compiled update: from the cache, or by compiling it in another process.
 
     WAITING -> COMPILING -> LOADING -> DONE, or straight to LOADING if the cache has it. A refusal leads
-    to DONE from every phase. Call `poll` from time to time to move it on.
+    to DONE from every phase. Call `poll` from time to time to advance it.
     """
 
     def __init__(self, key: CompileKey, log: Path, wait_s: float = 0) -> None:
@@ -81,7 +81,7 @@ class Compilation:
             self._finish(Refusal(RefusalReason.NO_CPP_COMPILER, detail))
 
     def poll(self) -> CompiledUpdate | Refusal | None:
-        """Move on if possible. Returns the result, or None as long as there is none."""
+        """Advance if possible. Returns the result, or None as long as there is none."""
         if self._phase is _Phase.WAITING and time.monotonic() >= self._start_s:
             if self._path.exists():  # another run has compiled it meanwhile
                 self._load_in_thread()

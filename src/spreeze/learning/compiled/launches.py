@@ -1,8 +1,8 @@
 """A compiled update as a list of launches: its kernels, and matrix products of the library.
 
-Only the compiler can load the compiler's own files: that takes seconds of imports, and several times that
-beside busy samplers, while the learner crawls. But in the end an update is some thirty kernels, launched
-with the same arguments each time. `recording.py` writes them down; this module loads them within
+Loading the compiler's own files means importing the compiler. That takes seconds, several times as long
+beside busy samplers, and slows the learner down meanwhile. But an update is just some thirty kernels,
+launched with the same arguments each time. `recording.py` records them; this module loads them within
 milliseconds, with nothing but torch and the GPU's driver.
 
 In the list a pointer is a place: an offset into an input, or into the arena, the memory for everything

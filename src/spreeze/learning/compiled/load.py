@@ -27,7 +27,7 @@ class CompiledUpdate:
     path: Path
     step: StepFunction
     digest: str
-    """Of the file it was loaded from; empty if another run replaced the file meanwhile."""
+    """SHA-256 of the file it was loaded from; empty if another run replaced the file meanwhile."""
 
 
 def load_compiled(key: CompileKey, path: Path) -> CompiledUpdate:
@@ -54,8 +54,8 @@ def load_step(path: Path, device: torch.device) -> StepFunction:
     if is_zipfile(path):
         return Launches(path, device)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # otherwise it starts processes,
-    torch.hub.tqdm.monitor_interval = 0  # type: ignore[attr-defined]  # and tqdm starts a thread
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no worker processes
+    torch.hub.tqdm.monitor_interval = 0  # type: ignore[attr-defined]  # no thread of tqdm
     from torch._inductor.standalone_compile import CompiledArtifact
 
     if find_spec("triton"):

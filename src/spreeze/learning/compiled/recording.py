@@ -1,8 +1,8 @@
-"""Writes a compiled update down as a list of launches, in the compiler's process; see `launches.py`.
+"""Records a compiled update as a list of launches, in the compiler's process; see `launches.py`.
 
 One update is captured as a CUDA graph, and the launches are read from the graph. The machine code of
 Triton's kernels was recorded when they were loaded. The kernels of the library's matrix products cannot
-be recorded: their calls are written down instead, in place of the kernels that they launched.
+be recorded: their calls are stored instead, in place of the kernels that they launched.
 """
 
 from __future__ import annotations

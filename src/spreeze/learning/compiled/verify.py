@@ -30,7 +30,7 @@ class Verification:
     """What a verification found."""
 
     mismatch: str | None
-    """What is wrong; None if the compiled update is right."""
+    """What differs; None if the compiled update is right."""
     from_record: bool = False
     """Whether an earlier run verified it."""
 

@@ -125,7 +125,7 @@ class Channel:
     def __init__(self, source: torch.device, target: torch.device, num_slots: int) -> None:
         """Nothing has been sent yet."""
         self.version = 0
-        """Of the copy that was taken last."""
+        """The version of the copy that was taken last."""
         route = _Route(source, target)
         self._free = [Slot(route) for _ in range(num_slots)]
         self._filled: list[Slot] = []
