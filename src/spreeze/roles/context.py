@@ -108,7 +108,7 @@ class Context:
 def join(
     job: Job, arena: Arena, now: Callable[[], float], idle: Callable[[float], None]
 ) -> Context:
-    """Attach a job to the run's shared memory: its context."""
+    """Attach a job to the run's shared memory; returns its context."""
     block = resolved(job.config.sampler.envs_per_process)
     return Context(
         job=job,

@@ -96,7 +96,7 @@ class VideoRecorder:
         self._frames_hz = resolved(ctx.config.visualizer.frames_hz)
         self._next_frame_s = 0.0
         self._first_return = self._recorded_return = float("nan")
-        """Of the first evaluation, and of the policy that was recorded last."""
+        """Return of the first evaluation, and of the policy that was recorded last."""
         self._recorded_s = -VIDEO_EVERY_S
 
     def show_live(self) -> None:
@@ -120,7 +120,7 @@ class VideoRecorder:
         return max(1, round(self.view.steps_hz / frames_hz))
 
     def _publish(self, frame: Frame, updates: int, filming: str | None = None) -> None:
-        """Make this the live picture. `filming` says which video it is a part of."""
+        """Make this the live picture. `filming` names the policy if the picture is part of a video."""
         ctx, view = self.ctx, self.view
         replace_bytes(ctx.run.live / "frame.jpg", jpeg(frame))
         ctx.counters["frames"] += 1
@@ -167,7 +167,7 @@ class VideoRecorder:
             checkpoint = checkpoint.resolve()
             policy = load_policy(checkpoint)
         except OSError:
-            return  # replaced by a better one at this very moment
+            return  # the evaluator has just replaced it by a better one
         self._recorded_return = float(self.ctx.control.evaluator["best_return"])
         updates = int(checkpoint.name.partition("-")[0])
         best = Subject(policy, updates, "best policy", self._recorded_return)
@@ -191,9 +191,8 @@ class VideoRecorder:
                     break
                 frame = view.frame()
                 video.add(captioned(frame, f"return {view.total:.1f}"))
-                if (
-                    self.ctx.now() >= self._next_frame_s
-                ):  # a video takes long: the page shows it, too
+                # A video takes a while, so the live page shows its frames too.
+                if self.ctx.now() >= self._next_frame_s:
                     self._publish(frame, subject.updates, filming=subject.name)
                 yield
             if video.num_frames >= MIN_FRAMES:

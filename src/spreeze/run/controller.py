@@ -75,7 +75,7 @@ class Decision:
     before: Rates
     changes: tuple[Change, ...]
     gain: float
-    """Of `Rates.speed`, as a fraction."""
+    """Relative change of `Rates.speed`."""
     kept: bool
 
 

@@ -1,4 +1,4 @@
-"""The plan: what a run will be, worked out and checked before any of it exists."""
+"""The plan: everything about a run, decided and checked before the run exists."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def describe_env(
         log.parent.mkdir()
         log.write_text(f"{error}\n")
         raise RunFailed(
-            f"{error}\n{name} failed when it was tried out, before the run. Kept in {log}"
+            f"{error}\n{name} failed when it was tried out, before the run. This output is kept in {log}"
         ) from None
     if problems:
         raise UsageError(problems)
@@ -130,12 +130,12 @@ def _probe_machine(
     known = None if retune else load_cached(request)
     if known is not None:
         return known
-    say("measuring what this machine can do; once, for a few seconds ...")
+    say("measuring what this machine can do: a few seconds, only once ...")
     try:
         measured = call(processes, measure, request, with_torch=True)
     except CallFailed as error:
         why = str(error).strip().rpartition("\n")[2]
-        say(f"that failed ({why}); rules of thumb decide instead")
+        say(f"the measurement failed ({why}); rules of thumb decide instead")
         return None
     save_cached(request, measured)
     return cast(ProbeResult, measured)

@@ -59,7 +59,7 @@ class Progress:
         self.pids: dict[str, int] = {}
         self.restarts = 0
         self.notes: list[str] = []
-        """What the supervisor reported; first among the warnings."""
+        """Events that the supervisor reported; shown before the other warnings."""
         self.target_reached_s: float | None = None
         self._control = control
         self._started_s, self._clock = started_s, clock
@@ -76,7 +76,7 @@ class Progress:
         self._ages: list[float] = []
         self._measured_s = -math.inf
         self._first: Counts | None = None
-        """At the first update: the summary's rates are over what came after."""
+        """Counters at the first update: the summary's rates are measured from there."""
 
     @property
     def elapsed_s(self) -> float:
@@ -202,7 +202,7 @@ class Progress:
         playing = samplers[samplers["episodes"] > 0]
         snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
         snap.sample_hz = self._sample_rate.update(snap.env_steps, now)
-        if control.first_update_s is not None:  # until then the updates are a resumed run's
+        if control.first_update_s is not None:  # before: those of a resumed run
             snap.update_hz = self._update_rate.update(snap.updates, now)
         snap.update_frame_hz = snap.update_hz * self.batch_size
         snap.policy_lag = float(learner["policy_lag"])

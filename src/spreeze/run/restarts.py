@@ -1,4 +1,4 @@
-"""Which processes are started when: at first when their fork server is ready, after a crash with a delay."""
+"""When processes start: first when their fork server is ready, after a crash with a delay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StartQueue:
         self._waiting.append((0.0, task))
 
     def add_restart(self, task: Task) -> bool:
-        """Start a process that has ended again, each time later; False if it has ended too often."""
+        """Restart a process that has ended, with a longer delay each time; False if it has ended too often."""
         self.exits[task.name] += 1
         count = self.exits[task.name]
         if count > len(DELAYS_S):

@@ -1,4 +1,4 @@
-"""The end of a run's processes: roles stop and save, observers see the end, whoever takes too long is killed."""
+"""The end of a run's processes: roles stop and save, observers finish, and what takes too long is killed."""
 
 from __future__ import annotations
 

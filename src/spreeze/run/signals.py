@@ -21,7 +21,7 @@ class Interrupts:
         """Whether Ctrl-C was pressed again."""
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Remember a signal. It raises nothing, because it may interrupt any line of code; except in serial mode."""
+        """Remember a signal. Raises in serial mode only, because a signal may interrupt any line of code."""
         self.urgent |= self.signal is not None and number == signal.SIGINT
         self.signal = self.signal or number
         if self.urgent and self.serial:
@@ -29,7 +29,7 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle signals inside the block; outside the main thread Python cannot, so there it does nothing."""
+        """Handle signals inside the block. Does nothing outside the main thread, where Python cannot handle any."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

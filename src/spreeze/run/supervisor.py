@@ -202,7 +202,8 @@ class Supervisor:
         if self.interrupts.signal is not None:
             return INTERRUPTED
         if not config.serial and self.jobs[0].name not in self.children:
-            return None  # the learner has to start first: it writes the policy
+            # The learner writes the policy, so a run does not end before its learner has started.
+            return None
         if control.target_time_s is not None:
             return Outcome(RunState.FINISHED, EndReason.TARGET)
         if config.time_s is not None and self.progress.elapsed_s >= config.time_s:

@@ -64,8 +64,8 @@ LEARNER = [
     ("compiled", "<i8"),  # a CompileState
     ("diverged", "<i8"),  # 1: the networks hold NaN or infinity
     ("batch_size", "<i8"),  # in use; 0 until the learner is up
-    ("replay_placement", "<i8"),  # index into spec.PLACEMENTS
-    ("out_of_memory", "<i8"),  # how often it had to do with less memory
+    ("replay_placement", "<i8"),  # index into rows.PLACEMENTS
+    ("out_of_memory", "<i8"),  # how often it had to reduce its memory
     ("detour", "<i8"),  # 1: copies between two GPUs go through host memory
     ("policy_lag", "<f8"),  # versions between acting and the newest policy
     ("exchange_age", "<f8"),  # updates by which the other device's copies lag

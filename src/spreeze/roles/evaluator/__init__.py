@@ -96,7 +96,7 @@ def _report(
     returns, lengths = whole[:, 0], whole[:, 1]
     mean = float(returns.mean())
     if counters["evaluations"] == 0:
-        counters["best_return"] = np.nan  # not 0, as the memory starts
+        counters["best_return"] = np.nan  # shared memory starts as 0
     # A policy that breaks the simulator may look good by the episodes it did not break.
     if all_whole and not mean <= counters["best_return"]:
         counters["best_return"] = mean

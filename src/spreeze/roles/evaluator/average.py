@@ -25,10 +25,10 @@ class PolicyAverage:
         """Updates since the average started; it covers no more than these."""
         self.vector = np.zeros(size, np.float32)
         self.stamp = Stamp()
-        """Of the newest policy in the average."""
+        """The stamp of the newest policy in the average."""
 
     def refresh(self) -> None:
-        """Add the newest policy. Call it often: it does something every `FETCH_EVERY_S` only."""
+        """Add the newest policy. Call it often: it returns at once unless `FETCH_EVERY_S` have passed."""
         if self._ctx.now() < self._next_fetch_s:
             return
         self._next_fetch_s = self._ctx.now() + FETCH_EVERY_S

@@ -73,8 +73,8 @@ class EpisodePool:
     ) -> Generator[None, None, list[Episode]]:
         """Play all episodes with the policy in `vector`, yielding after each step.
 
-        `meanwhile` is called all the time. While only workers play, a yield means that a message has
-        arrived, so an evaluator whose worker hangs does not look alive; or that `meanwhile` said True.
+        `meanwhile` is called all the time. While only workers play, it yields only when a message has
+        arrived or `meanwhile` returns True: an evaluator whose worker hangs must not look alive.
         """
         for worker, first in zip(self._workers, self._first_episodes, strict=True):
             if not worker.ready:  # it is making its environments and would not read a long message
@@ -172,7 +172,7 @@ def _work(
 
 
 def _send_episodes(player: Iterator[list[Episode]], connection: Connection) -> bool:
-    """Play and send the episodes, with heartbeats; False if a message comes first: only the end can."""
+    """Play and send the episodes, with heartbeats; False if a message arrives, which can only ask for the end."""
     heartbeat_s = checked_s = time.monotonic()
     episodes: list[Episode] = []
     for episodes in player:  # noqa: B007

@@ -105,7 +105,7 @@ class Learner:
             ctx.wait(WAIT_S)
             return
         if counters["first_update_s"] == 0:
-            ctx.note(f"{self._replay.num_rows:,} rows are there: learning begins")
+            ctx.note(f"{self._replay.num_rows:,} rows in the replay: learning begins")
             counters["first_update_s"] = ctx.now()
         self._runner.run()
         self._updates += updater.chunk

@@ -26,7 +26,7 @@ def compile_keys(
 def _compile_key(
     config: Config, spec: EnvSpec, batch_size: int, placement: Placement, part: Part
 ) -> CompileKey:
-    for_actor = part == "actor"  # which never reads the replay
+    for_actor = part == "actor"  # the actor's part never reads the replay
     device = config.devices[-1 if for_actor else 0]
     return CompileKey(
         algo=config.algo,

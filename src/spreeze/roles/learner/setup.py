@@ -21,7 +21,7 @@ from spreeze.settings.config import resolved
 
 def build(ctx: Context) -> tuple[Replay, AnyUpdater]:
     """Replay and networks, fresh or from a checkpoint."""
-    ctx.note("the process is up")
+    ctx.note("the process has started")
     config = ctx.config
     learner, hyper = config.learner, config.hyper
     torch.set_num_threads(resolved(learner.threads))
@@ -41,7 +41,7 @@ def build(ctx: Context) -> tuple[Replay, AnyUpdater]:
     setup = UpdateSetup(algorithm, replay, state, batch_size, hyper.rates(), chunk)
     if not second:
         return replay, Updater(setup)
-    # A serial run must repeat bit by bit, so the two devices take turns.
+    # A serial run must repeat bit for bit, so the two devices take turns.
     updater = TwoDeviceUpdater(setup, second[0], lockstep=config.serial)
     ctx.counters["detour"] = find_link(device, second[0]) is Link.THROUGH_HOST
     link = describe_link(device, second[0])

@@ -53,21 +53,21 @@ REPORTED = {
     Form.REFUSED: CompileState.REFUSED,
     Form.OUT_OF_MEMORY: CompileState.PLAIN,
 }
-"""The word on the control wire."""
+"""How the control wire reports each form."""
 
 
 class UpdateRunner:
-    """Runs the update in the best form available, and owns the decision which one that is.
+    """Runs the update in the best form available, and decides which form that is.
 
-    Each batch size has its form, which moves along:
+    Each batch size has a form, which changes like this:
 
         PLAIN                                              if no compiled form is wanted
         COMPILING -> COMPILED | NO_COMPILER | REFUSED      otherwise; all three are final
         any form  -> OUT_OF_MEMORY                         if GPU memory runs out at this size
 
-    `_advance` makes the first two moves, `_need_less` the last: it moves the replay to the host first,
-    and gives up a batch size for one of half the size if that is not enough. While a new size is
-    COMPILING, the size before stays in use if its form is final.
+    `_advance` makes the first two changes, `_need_less` the last. `_need_less` first moves the replay to
+    the host; if that is not enough, it halves the batch size. While a new size is COMPILING, the
+    previous size stays in use if its form is final.
     """
 
     def __init__(self, ctx: Context, updater: AnyUpdater, replay: Replay) -> None:
@@ -104,7 +104,7 @@ class UpdateRunner:
                 raise failure
 
     def poll(self) -> None:
-        """Follow the batch size that the supervisor asks for, and move its form on."""
+        """Follow the batch size that the supervisor asks for, and advance its form."""
         updater, counters = self._updater, self._ctx.counters
         size = min(int(self._ctx.control.supervisor["batch_size"]), self._max_batch_size)
         form = self._advance(size)
@@ -123,7 +123,7 @@ class UpdateRunner:
         self._updater.pause()
 
     def _advance(self, size: int) -> Form:
-        """Move the form of a batch size on as far as possible."""
+        """Advance the form of a batch size as far as possible."""
         form = self._forms.get(size)
         if form is None:
             form = Form.COMPILING if self._compile else Form.PLAIN
@@ -209,7 +209,7 @@ def _moved_to_host(replay: Replay) -> bool:
 
 @contextmanager
 def _memory_shortage_allowed() -> Iterator[None]:
-    """Continue when memory is short; the next one who needs it finds out."""
+    """Ignore an out-of-memory error: whatever still needs the memory raises it again."""
     try:
         yield
     except RuntimeError as error:
