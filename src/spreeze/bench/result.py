@@ -48,7 +48,7 @@ def write_result(
 
 
 def _without_json(arguments: list[str]) -> list[str]:
-    """The arguments without `--json FILE`: where the result went is of no interest later."""
+    """The arguments without `--json FILE`: where a result was written does not matter later."""
     if "--json" in arguments:
         i = arguments.index("--json")
         return arguments[:i] + arguments[i + 2 :]

@@ -30,7 +30,7 @@ NUM_ROUNDS = 4
 """Turns of each side."""
 SETUP_LIMIT_S = 60.0
 SHOWN_CHARS = 5000
-"""How much of a failed sampler's output is shown, from its end."""
+"""How much of the end of a failed sampler's output is shown."""
 
 
 def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) -> dict[str, Any]:

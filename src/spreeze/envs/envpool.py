@@ -1,6 +1,6 @@
 """EnvPool: many environments of one id, stepped in C++ by one thread.
 
-EnvPool almost is a Gymnasium vector environment. Three things differ, and this module hides them:
+EnvPool is almost a Gymnasium vector environment. This module hides the three differences:
 the seed is fixed when the pool is made, actions must have the exact dtype of the action space, and an
 ended environment is reset in the step after its last (NEXT_STEP).
 """

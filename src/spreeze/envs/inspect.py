@@ -201,7 +201,7 @@ def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> 
 
 
 def _measure_step_us(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> float:
-    """Microseconds of an undisturbed step; slightly too many, because Gymnasium's checker runs too."""
+    """Microseconds of an undisturbed step; slightly too high, because Gymnasium's checker runs too."""
     num = env.num_envs if isinstance(env, VectorEnv) else 1
     env.reset(seed=0)
     env.action_space.seed(0)

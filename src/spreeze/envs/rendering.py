@@ -97,7 +97,7 @@ def _make_rendered(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
     except TypeError:
         if isinstance(target, str) and ":" not in target:
             raise
-        env = make_env(target)  # it does not take the argument, but may set the mode itself
+        env = make_env(target)  # a factory without the argument may set the mode itself
     if isinstance(env, VectorEnv):
         env.close()
         raise NoPicture("a vector environment cannot be drawn")
@@ -208,7 +208,7 @@ def explain(trial: Trial) -> str:
     line = " ".join(trial.problem.split())[:300]
     if trial.verdict is Verdict.NO_PICTURE:
         return line
-    # The errors come from other packages, so their text is all there is to tell the cause by.
+    # The errors come from other packages, so only their text tells the cause.
     lower = line.lower()
     for extra in ("classic", "mujoco"):
         if EXTRAS[extra] in lower and "install" in lower:

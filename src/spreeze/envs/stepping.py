@@ -197,7 +197,7 @@ def play_episodes(
     num_episodes: int,
     seed: int,
 ) -> Iterator[list[Episode]]:
-    """Play whole episodes; after each step, yield those that are finished, in the end all of them.
+    """Play whole episodes. Each step yields the episodes finished so far; the last yield has all of them.
 
     Every environment plays one episode per round: counting whichever ends first would favour short
     episodes. An episode with a step that is not finite ends there, with the return NaN.

@@ -103,7 +103,7 @@ def unknown_env(name: str, error: Exception) -> str:
 
 
 def missing_extra(name: str, error: str) -> str:
-    """The message for an environment that needs a package; `error` is what Gymnasium says of it."""
+    """The message for an environment that needs a package; `error` is Gymnasium's message."""
     for extra, module in EXTRAS.items():
         if module.lower() in error.lower():
             return missing(name, extra)

@@ -7,8 +7,8 @@ import os
 from spreeze.machine.facts import allowed_cores
 
 _cores_of_others: list[int] = []
-"""Set by `keep_to_cores`. Like the affinity that it complements, it belongs to the whole process:
-once the learner is confined to its cores, the kernel no longer tells it which others there are."""
+"""Set by `keep_to_cores`, for the whole process like the affinity itself. Once the learner is confined to
+its cores, the kernel no longer tells it which other cores there are."""
 
 
 def cores_beside(num_learner_cores: int) -> int:

@@ -31,7 +31,7 @@ class Recorder:
         """Append one line. Every record can be plotted over time, env steps or updates."""
         line = {"time_s": round(time_s, 3), "env_steps": env_steps, "updates": updates, **values}
         text = json.dumps({name: finite(value) for name, value in line.items()})
-        with contextlib.suppress(OSError):  # on a full disk the line is lost and the run goes on
+        with contextlib.suppress(OSError):  # on a full disk the line is lost and the run continues
             self._file.write(text + "\n")
 
     def close(self) -> None:
