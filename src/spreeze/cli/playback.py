@@ -30,8 +30,8 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
         except gym.error.Error:
             raise UsageError(
                 [
-                    f"run {run} was trained on {env}, which is not a registered id. If it is a class or a "
-                    f"function of yours, name it: --env package.module:{env}"
+                    f"run {run} was trained on {env}, which is not a registered id. If it is your own class or "
+                    f"function, name it: --env package.module:{env}"
                 ]
             ) from None
     return env

@@ -15,7 +15,7 @@ kernel can be seen from outside. `waited_s` is the time a role has slept because
 
 A word is eight aligned bytes, so no reader sees half of one. Words become visible in the order in
 which they are stored (x86-64 only, see `arena`). One reader relies on that: the evaluator stores
-`return_mean`, `best_return` and `target_time_s` before it increments `evaluations`, so whoever sees
+`return_mean`, `best_return` and `target_time_s` before it increments `evaluations`, so a reader of
 the new count also sees the results that belong to it.
 """
 
