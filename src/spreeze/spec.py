@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ Floats = NDArray[np.float32]
 
 Engine = Literal["gymnasium", "envpool"]
 """The library that steps a sampler's environments."""
-ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a tanh-Gaussian policy's log standard deviation, in training and in deployment."""

@@ -251,6 +251,7 @@ def test_hostile_names_and_values_are_shown_as_text(browser: Any, tmp_path: Path
         "state": attack,
         "progress": {"bottleneck": attack, "bottleneck_kind": attack},
         "warnings": [attack],
+        "open_warnings": [attack],
     }
     write(run / "status.json", status)
     (run / "summary.json").unlink()

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from spreeze.algos import ALGORITHMS
 from spreeze.errors import UsageError
 from spreeze.knobs import knobs_of
+from spreeze.settings.build import READ_EARLY
 from spreeze.settings.config import SECTIONS, Config
-
-READ_EARLY = ("algo", "preset", "device", "resume", "runs")
 
 
 class Given(NamedTuple):

@@ -1,4 +1,4 @@
 """From losses to network updates: replay, optimiser, statistics, compiled and two-device updates.
 
-Needs torch. Imported by `settings` (the probe), `roles` and `bench`.
+Needs torch. Imported by `settings` (the probe) and everything above it.
 """

@@ -56,7 +56,7 @@ class CopyStream:
         self._copied.reverse()
 
 
-class _Memory:
+class _ReplayMemory:
     """An address and a shape, for `torch.as_tensor`. The tensor keeps this object, and so the owner."""
 
     def __init__(self, owner: Tensor, shape: tuple[int, int]) -> None:
@@ -86,7 +86,9 @@ def allocate_shape_only(
     """A tensor of that shape with memory for its first row only, filled with random numbers."""
     if device.type == "cpu" or placement == "host":
         return allocate(shape, device, placement)  # the system gives memory when it is touched
-    rows = torch.as_tensor(_Memory(torch.randn(1, shape[1], device=device), shape), device=device)
+    rows = torch.as_tensor(
+        _ReplayMemory(torch.randn(1, shape[1], device=device), shape), device=device
+    )
     return rows, rows
 
 
@@ -102,7 +104,7 @@ def _map_to_device(rows: Tensor, device: torch.device) -> Tensor:
         raise torch.OutOfMemoryError(
             f"{rows.nbytes / 2**30:.1f} GiB of host memory could not be page-locked (CUDA error {code})"
         )
-    memory = _Memory(rows, (rows.shape[0], rows.shape[1]))
+    memory = _ReplayMemory(rows, (rows.shape[0], rows.shape[1]))
     weakref.finalize(memory, cuda.cudaHostUnregister, address).atexit = False
     data = torch.as_tensor(memory, device=device)
     if data.data_ptr() != address:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from spreeze.settings.config import Config, resolved
+
 NO_LIMIT = 2**62
+
+
+def warmup_steps(config: Config) -> int:
+    """Env steps before the first update: a row may be a segment of several."""
+    return resolved(config.learner.warmup_rows) * config.hyper.row_format().segment
 
 
 def allowed_steps(warmup_steps: int, updates: int, min_updates_per_step: float) -> int:

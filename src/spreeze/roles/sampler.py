@@ -16,7 +16,7 @@ from spreeze.envs.stepping import Episode
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending
-from spreeze.roles.pacing import allowed_steps
+from spreeze.roles.pacing import allowed_steps, warmup_steps
 from spreeze.settings.config import resolved
 from spreeze.wires.weights import WeightsReader
 
@@ -103,7 +103,7 @@ def _first_limit(ctx: Context) -> int:
     """Env steps of all samplers that are allowed before the learner has set a limit."""
     learner = ctx.config.learner
     fewest, _ = resolved(learner.ratio_bounds)
-    return allowed_steps(resolved(learner.warmup_rows), FIRST_UPDATES, fewest)
+    return allowed_steps(warmup_steps(ctx.config), FIRST_UPDATES, fewest)
 
 
 def _count_episodes(group: EnvGroup, recent: deque[Episode], counters: Any) -> None:

@@ -16,7 +16,7 @@ import cloudpickle
 from spreeze.dashboard.access import Access, new_token
 from spreeze.envs.suites import advice
 from spreeze.run.processes.pool import Observer
-from spreeze.settings.config import Config, resolved
+from spreeze.settings.config import Config
 from spreeze.store.rundir import RunDir
 
 TOKEN_FILE = "dashboard.token"  # noqa: S105
@@ -35,7 +35,7 @@ class Observers:
         """What status.json says about the page: its address without the token."""
         self._run_dir = run_dir
         self._socket: socket.socket | None = None
-        self._learner_cores = resolved(config.learner.threads) if config.cores == "separate" else 0
+        self._learner_cores = config.learner_cores if config.cores == "separate" else 0
         self._end_reader, self._end_writer = os.pipe()
         if config.serial:
             return

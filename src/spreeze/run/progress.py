@@ -108,7 +108,8 @@ class Progress:
             self._measured_s = now
             self._measure(now)
         snap.bottleneck = self._bottleneck()
-        snap.warnings = self._warnings(now)
+        snap.open_warnings = self._open_warnings(now)
+        snap.warnings = [*self.notes, *snap.open_warnings]
         return snap
 
     def record_decision(self, decision: Decision) -> None:
@@ -192,6 +193,7 @@ class Progress:
             "pids": self.pids,
             "progress": {name: finite(value) for name, value in progress.items()},
             "warnings": snap.warnings,
+            "open_warnings": snap.open_warnings,
         }
 
     def _look_at_counts(self, now: float) -> None:
@@ -285,11 +287,10 @@ class Progress:
             return Bottleneck(Limit.COLLECTING if snap.env_steps else Limit.STARTING)
         return find_bottleneck(snap.stall_percent["samplers"], snap.stall_percent["learner"])
 
-    def _warnings(self, now: float) -> list[str]:
+    def _open_warnings(self, now: float) -> list[str]:
         control = self._control
         silent_s = self._heartbeats.seconds_since(control, now)
         return [
-            *self.notes,
             *warnings_from(control, self.batch_size),
             *missing_evaluation(control, self.elapsed_s),
             *stuck_roles({name: s for name, s in silent_s.items() if name in self.pids}),

@@ -31,6 +31,8 @@ class Snapshot:
     bottleneck: Bottleneck = STARTING
     decision: Decision | None = None
     """The controller's latest decision."""
+    open_warnings: list[str] = field(default_factory=list)
+    """Conditions that hold now."""
     warnings: list[str] = field(default_factory=list)
     evaluations: list[tuple[float, float]] = field(default_factory=list)
     """(time, mean return) of every evaluation so far."""

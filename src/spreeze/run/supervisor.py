@@ -223,7 +223,7 @@ class Supervisor:
             self.written_s = now
             if (decision := self.controller.tick(now)) is not None:
                 self.progress.record_decision(decision)
-            # On a full disk the status and TensorBoard fall behind while the run continues.
+            # On a full disk the status is not written. TensorBoard's writer may block here.
             with contextlib.suppress(OSError):
                 self._write_status(RunState.RUNNING)
                 if self.control.first_update_s is not None:

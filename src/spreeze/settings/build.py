@@ -15,6 +15,8 @@ from spreeze.settings.resume import resumed_config
 
 STARTING_KNOBS = ("algo", "preset", "resume")
 """Knobs that decide where a config starts; `starting_config` sets them."""
+READ_EARLY = (*STARTING_KNOBS, "device", "runs")
+"""Knobs that `starting_config` reads."""
 
 
 def build_config(env: str, given: Mapping[str, Any]) -> Config:

@@ -45,7 +45,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Any:
         segment(BEGIN - 512, 0, 512, 256, 512, 1024),
     ]
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
-    return recording._Memory([Fake(BEGIN, 1 << 30), Fake(BEGIN + 256, 64)], (0, 1))  # type: ignore[list-item]
+    return recording._CaptureMemory([Fake(BEGIN, 1 << 30), Fake(BEGIN + 256, 64)], (0, 1))  # type: ignore[list-item]
 
 
 def pointer(address: int) -> bytes:

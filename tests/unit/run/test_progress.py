@@ -378,7 +378,7 @@ def test_the_status_is_what_readers_of_the_file_know(stage: Any) -> None:
     made.evaluate(-9.0, best=float("nan"))
     made.after(2)
     status = made.progress.status(RunState.RUNNING)
-    assert list(status) == ["state", "pids", "progress", "warnings"]
+    assert list(status) == ["state", "pids", "progress", "warnings", "open_warnings"]
     assert status["state"] == "running"
     assert status["pids"] == {"supervisor": 1}
     assert status["progress"] == {

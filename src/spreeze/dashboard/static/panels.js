@@ -157,9 +157,8 @@ const asText = (value) => (value === undefined || value === null ? "" : typeof v
 const gain = (value) => (typeof value === "number" ? `${value >= 0 ? "+" : "−"}${Math.abs(Math.round(value * 1000) / 10)} %` : asText(value));
 
 function showFaults(data) {
-  const events = data.notes.filter((note) => note.event), warnings = data.status.warnings ?? [];
-  const logged = new Set(events.map((note) => note.event));
-  const open = warnings.filter((text) => !logged.has(text)), restarts = data.summary.restarts;
+  const events = data.notes.filter((note) => note.event), open = data.status.open_warnings ?? [];
+  const restarts = data.summary.restarts;
   fill(at("faults"), [events, open, restarts], () => {
     if (!events.length && !open.length) return [el("p", { class: "empty good" }, "No faults.")];
     const item = (when, text, kind) => el("li", { class: kind }, el("span", { class: "num dim" }, when), " ", text);

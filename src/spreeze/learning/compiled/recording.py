@@ -132,7 +132,7 @@ def save(step: Callable[..., Any], inputs: Sequence[Tensor], binaries: Binaries,
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph), _watch_products() as products:
         outputs = step(*inputs)
-    memory = _Memory(inputs, graph.pool())
+    memory = _CaptureMemory(inputs, graph.pool())
     kernels: dict[int, str] = {}
 
     def of_kernel(node: int) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def save(step: Callable[..., Any], inputs: Sequence[Tensor], binaries: Binaries,
             archive.writestr(file, binaries[function][1])
 
 
-class _Memory:
+class _CaptureMemory:
     """Tells which input an address of a capture belongs to, or where in the arena it is."""
 
     def __init__(self, inputs: Sequence[Tensor], pool: Any) -> None:

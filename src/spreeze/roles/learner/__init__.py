@@ -18,7 +18,7 @@ from spreeze.roles.learner.intake import Intake
 from spreeze.roles.learner.publisher import PolicyPublisher
 from spreeze.roles.learner.setup import build
 from spreeze.roles.learner.update_runner import UpdateRunner
-from spreeze.roles.pacing import SampleBudget
+from spreeze.roles.pacing import SampleBudget, warmup_steps
 from spreeze.settings.config import resolved
 from spreeze.store.checkpoint import save_training
 from spreeze.store.rundir import updates_before
@@ -61,7 +61,7 @@ class Learner:
         self._policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
         self._publisher = PolicyPublisher(ctx, self._policy, self._replay.device)
         self._warmup_rows = resolved(config.learner.warmup_rows)
-        self._warmup_steps = self._warmup_rows * config.hyper.row_format().segment
+        self._warmup_steps = warmup_steps(config)
         self._budget = SampleBudget(self._warmup_steps)
         _, self._max_updates_per_step = resolved(config.learner.ratio_bounds)
         self._updates = self._logged_updates = updates_before(config.resume)

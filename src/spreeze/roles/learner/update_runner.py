@@ -25,6 +25,7 @@ from spreeze.wires.control import CompileState
 
 MIN_BATCH_SIZE = 256
 """Out of GPU memory, batches are halved down to this."""
+UNLIMITED = 1 << 62
 COMPILE_DELAY_S = 10.0
 """Delay before compiling on shared cores; short tasks finish faster without it."""
 
@@ -37,6 +38,7 @@ class Form(Enum):
     COMPILING = auto()
     """Plain, until the compiled form is loaded and verified."""
     COMPILED = auto()
+    """Compiled, and verified against the plain update."""
     NO_COMPILER = auto()
     """Plain: there is no C++ compiler."""
     REFUSED = auto()
@@ -83,8 +85,6 @@ class UpdateRunner:
         self._compile = ctx.config.learner.compile and not ctx.config.serial
         self._compile_from_s = 0.0
         """When compiling may start on shared cores; the first update sets it."""
-        self._max_batch_size = 1 << 62
-        """The largest batch that fits into memory, as far as known."""
         if self._compile:
             self._load_cached(resolved(ctx.config.learner.batch_size))
 
@@ -121,6 +121,12 @@ class UpdateRunner:
             for compilation in compilations:
                 compilation.close()
         self._updater.pause()
+
+    @property
+    def _max_batch_size(self) -> int:
+        """The largest batch that may fit into memory: half of what did not."""
+        too_large = [size for size, form in self._forms.items() if form is Form.OUT_OF_MEMORY]
+        return max(min(too_large) // 2, MIN_BATCH_SIZE) if too_large else UNLIMITED
 
     def _advance(self, size: int) -> Form:
         """Advance the form of a batch size as far as possible."""
@@ -191,7 +197,6 @@ class UpdateRunner:
             print("out of GPU memory: from now on the replay is in page-locked host memory")
         elif updater.batch_size > MIN_BATCH_SIZE:
             self._forms[updater.batch_size] = Form.OUT_OF_MEMORY
-            self._max_batch_size = max(updater.batch_size // 2, MIN_BATCH_SIZE)
             print(f"out of GPU memory: from now on a batch has {self._max_batch_size} transitions")
         else:
             return False
