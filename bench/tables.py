@@ -13,11 +13,13 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 from scores import (
+    MISSING,
     Results,
     Rows,
     Task,
@@ -36,7 +38,7 @@ from scores import (
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 OPENING = "<!-- table:"
-NUMBER = re.compile(r"(not in )?-?[\d.,]+( M| %)?|\N{EN DASH}")
+NUMBER = re.compile(r"(not in )?-?[\d.,]+( M| %| s)?|\N{EN DASH}")
 """A cell that is aligned to the right."""
 SAMPLED = ("Pendulum-v1", "HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5")
 TUNED = {
@@ -49,6 +51,9 @@ TUNED = {
 FITTED = ((("tuner-Pendulum-v1-2cores",), 1.5),
           (("tuner-HalfCheetah-v5-2cores", "tuner-HalfCheetah-v5-64-2cores"), 3.0))  # fmt: skip
 """The grids behind the exponents of learning_speed, and the seconds that a start takes there."""
+LOG = ("ppo-settings", "ant-changes", "statistics-memory", "policy-average", "frame-rate",
+       "small-tasks", "bfloat16")  # fmt: skip
+"""Tables of docs/experiments.md, by their id in recorded-experiments.json."""
 
 
 def learner(results: Results) -> Rows:
@@ -160,6 +165,23 @@ def fit(values: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, float]:
     return factors, float(np.std(values - matrix @ factors))
 
 
+def recorded(results: Results, table_id: str) -> Rows:
+    """A table of docs/experiments.md: figures as they were written down, with their units."""
+    kept = results.read("recorded-experiments")["tables"]
+    facts = next(table for table in kept if table["id"] == table_id)
+    cells = [zip(row, facts["units"], strict=True) for row in facts["rows"]]
+    return [facts["header"], *([as_recorded(*cell) for cell in row] for row in cells)]
+
+
+def as_recorded(value: float | str | None, unit: str | None) -> str:
+    """A recorded value with all its digits; text as it is."""
+    if value is None:
+        return MISSING
+    if isinstance(value, str):
+        return value
+    return f"{value:,} {unit}" if unit else f"{value:,}"
+
+
 TABLES: dict[str, Callable[[Results], Rows]] = {
     "results": readme,
     "time-to-score": time_to_score,
@@ -172,6 +194,7 @@ TABLES: dict[str, Callable[[Results], Rows]] = {
     "tuner-2cores": lambda results: tuner(results, "2cores"),
     "tuner-h200": lambda results: tuner(results, "h200"),
     "exponents": exponents,
+    **{f"log-{table_id}": partial(recorded, table_id=table_id) for table_id in LOG},
 }
 
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import shutil
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FIXED = {"machine", "target", "seed", "seeds", "cell", "chosen", "limit_s", "date", "versions"}
 """What a result is about, not what was measured."""
+RULE = re.compile(r"(?=.*-)(?=.*\|)[ |:-]+")
+"""The line between a table's header and its body."""
+NOT_FIGURES = {
+    ("benchmarks.md", "Benchmarks", "| machine | what it is |"),
+    ("tuning.md", "Before a run", "| measured | how |"),
+    ("tuning.md", "Before a run", "| setting | follows from |"),
+}
+"""Tables written by hand that describe machines and rules: document, heading, header of the table."""
 
 
 @pytest.fixture
@@ -52,6 +61,20 @@ def larger(value: Any, key: str = "") -> Any:
     return value * 2 if isinstance(value, int | float) else value
 
 
+def by_hand(tables: ModuleType, path: Path) -> set[tuple[str, str, str]]:
+    """The tables with digits that stand outside markers: document, heading, header of the table."""
+    lines = tables.BLOCK.sub("", path.read_text()).splitlines()
+    found, heading = set(), ""
+    for at, line in enumerate(lines):
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        if RULE.fullmatch(line):
+            cells = [lines[at - 1], *takewhile(str.strip, lines[at + 1 :])]
+            if re.search(r"\d", "".join(cells)):
+                found.add((path.name, heading, lines[at - 1]))
+    return found
+
+
 def test_documents_are_current(tables: ModuleType) -> None:
     assert list(tables.stale(ROOT)) == [], "run: python bench/tables.py"
 
@@ -82,6 +105,28 @@ def test_a_changed_result_is_noticed(tables: ModuleType, copy: Path) -> None:
         assert tables.stale(copy), name
         path.write_text(text)
     assert not tables.stale(copy)
+
+
+@pytest.mark.parametrize("name", ["experiments.md", "tuning.md", "benchmarks.md"])
+def test_figures_stand_between_markers(tables: ModuleType, copy: Path, name: str) -> None:
+    path = copy / "docs" / name
+    assert by_hand(tables, path) <= NOT_FIGURES
+    path.write_text(
+        f"{path.read_text()}\n## New\n\n| batch | seconds |\n|---|---:|\n| large | 9 |\n"
+    )
+    assert by_hand(tables, path) - NOT_FIGURES == {(name, "New", "| batch | seconds |")}
+
+
+def test_recorded_figures_keep_their_digits_and_unit(tables: ModuleType) -> None:
+    cells = [(1024, None), (11.0, None), (0.995, None), (16.0, "M"), (59, "s"), (None, "s")]
+    shown = [tables.as_recorded(*cell) for cell in cells]
+    assert shown == ["1,024", "11.0", "0.995", "16.0 M", "59 s", "\N{EN DASH}"]
+    assert tables.as_recorded("not in 60", "s") == "not in 60"
+
+
+def test_every_recorded_table_is_in_the_log(tables: ModuleType) -> None:
+    kept = tables.Results(ROOT / "bench" / "results").read("recorded-experiments")["tables"]
+    assert [table["id"] for table in kept] == list(tables.LOG)
 
 
 def test_readme_has_one_number_in_a_cell(tables: ModuleType, copy: Path) -> None:
