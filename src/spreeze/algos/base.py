@@ -129,6 +129,11 @@ class AlgoConfig(KnobGroup):
         """Exponent of prioritised replay (0: uniform), and how much of its bias is corrected."""
         return 0.0, 0.0
 
+    @property
+    def prioritised(self) -> bool:
+        """Whether rows are drawn by priority."""
+        return self.priorities()[0] > 0
+
     def reuse(self) -> float | None:
         """How often a step may be learned from; None: without limit."""
         return None

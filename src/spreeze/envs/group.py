@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.envs.stepping import Episode, Outcome, Stepper, make_stepper
+from spreeze.envs.stepping import Episode, Stepper, StepResult, make_stepper
 from spreeze.envs.targets import EnvTarget
 from spreeze.envs.transitions import row_writer
 from spreeze.rows import TRANSITION, RowFormat, Rows
@@ -25,7 +25,7 @@ class EnvGroup:
         """Step with `stepper` and write rows of `form`."""
         self._stepper = stepper
         self.num_envs = stepper.num_envs
-        self._outcome = Outcome(self.num_envs, spec.obs_size)
+        self._outcome = StepResult(self.num_envs, spec.obs_size)
         self._writer = row_writer(self.num_envs, spec, form)
         self._past = np.zeros(self.num_envs, np.float32) if form.past_return else None
         self._gamma, self._cost = np.float32(form.gamma), np.float32(form.termination_cost)
@@ -71,7 +71,7 @@ class EnvGroup:
         """Close the environments."""
         self._stepper.close()
 
-    def _past_return(self, out: Outcome) -> Floats | None:
+    def _past_return(self, out: StepResult) -> Floats | None:
         """The discounted rewards of each episode so far, this step included; None if rows do not store it."""
         if self._past is None:
             return None
@@ -84,7 +84,7 @@ class EnvGroup:
         self._past[out.terminated | out.truncated | ~out.valid] = 0
         return now
 
-    def _count_episodes(self, out: Outcome) -> None:
+    def _count_episodes(self, out: StepResult) -> None:
         """Add this step to the returns and lengths of the episodes."""
         if not out.any_done_or_invalid:
             self._returns += out.reward

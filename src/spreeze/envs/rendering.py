@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import select
 import signal
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.observations import flattened
-from spreeze.envs.stepping import LoopStepper, Outcome
+from spreeze.envs.stepping import LoopStepper, StepResult
 from spreeze.envs.suites import EXTRAS, advice
 from spreeze.envs.targets import EnvTarget, make_env
 from spreeze.spec import EnvSpec, Floats
@@ -50,7 +51,7 @@ class View:
         _track_the_robot(env)
         self._env = env
         self._stepper = LoopStepper([flattened(env)])
-        self._outcome = Outcome(1, spec.obs_size)
+        self._outcome = StepResult(1, spec.obs_size)
         self.steps_hz = float(env.metadata.get("render_fps") or DEFAULT_HZ)
         """Env steps per second of simulated time."""
         self.total, self.ended = 0.0, True
@@ -213,7 +214,7 @@ def explain(trial: Trial) -> str:
     for extra in ("classic", "mujoco"):
         if EXTRAS[extra] in lower and "install" in lower:
             return f"{line}. {advice(extra)}"
-    if any(word in lower for word in ("gl", "egl", "osmesa", "display", "context")):
+    if re.search(r"\b(gl\b|egl|glfw|glad|opengl|osmesa|display|context)", lower):
         return f"no way to draw without a display ({line}). Debian: apt install libegl1 libgl1"
     return line
 

@@ -27,7 +27,7 @@ Episode = tuple[float, int]
 """Return and length of a whole episode."""
 
 
-class Outcome:
+class StepResult:
     """The result of one step of several environments; the arrays are reused from step to step."""
 
     def __init__(self, num_envs: int, obs_size: int) -> None:
@@ -61,12 +61,12 @@ class LoopStepper:
         self._limits = [limit for _, limit in within]
         self._lengths = [0] * self.num_envs
 
-    def reset_into(self, seed: int, outcome: Outcome) -> None:
+    def reset_into(self, seed: int, outcome: StepResult) -> None:
         """Start an episode in every environment."""
         for i in range(self.num_envs):
             outcome.obs[i] = self._reset(i, seed + i)
 
-    def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
+    def step(self, actions: NDArray[Any], outcome: StepResult) -> None:
         """Step each environment; one whose episode ended is reset at once."""
         next_obs, reward, lengths = outcome.next_obs, outcome.reward, self._lengths
         if outcome.any_done_or_invalid:  # in the previous step
@@ -136,12 +136,12 @@ class VectorStepper:
         self._skip_next = np.zeros(env.num_envs, np.bool_)
         """Where the last observation was not finite: the policy acted on zeros, so the next step is invalid."""
 
-    def reset_into(self, seed: int, outcome: Outcome) -> None:
+    def reset_into(self, seed: int, outcome: StepResult) -> None:
         """Start an episode in every environment."""
         self._resetting[:] = self._skip_next[:] = False
         outcome.obs[:] = self._flat(self.env.reset(seed=seed)[0])
 
-    def step(self, actions: NDArray[Any], outcome: Outcome) -> None:
+    def step(self, actions: NDArray[Any], outcome: StepResult) -> None:
         """Step all environments, and undo what auto-reset did to the observations."""
         after, reward, terminated, truncated, info = self.env.step(actions)
         outcome.next_obs[:] = self._flat(after)
@@ -202,7 +202,7 @@ def play_episodes(
     Every environment plays one episode per round: counting whichever ends first would favour short
     episodes. An episode with a step that is not finite ends there, with the return NaN.
     """
-    out = Outcome(stepper.num_envs, spec.obs_size)
+    out = StepResult(stepper.num_envs, spec.obs_size)
     finished: list[Episode] = []
     while len(finished) < num_episodes:
         stepper.reset_into(seed + len(finished), out)

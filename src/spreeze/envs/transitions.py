@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.envs.stepping import Outcome
+from spreeze.envs.stepping import StepResult
 from spreeze.rows import RowFormat, Rows, as_matrix, row_layout
 from spreeze.spec import EnvSpec, Floats
 
@@ -39,7 +39,7 @@ class SingleStepWriter:
         matrix[:, columns["action"]] = actions
         rows["version"][: self._num_envs] = version
 
-    def end(self, out: Outcome, past_return: Floats | None, rows: Rows) -> int:
+    def end(self, out: StepResult, past_return: Floats | None, rows: Rows) -> int:
         """Write what the step gave; returns the number of rows."""
         columns, matrix = self._columns, self._matrix
         matrix[:, columns["next_obs"]] = out.next_obs
@@ -88,7 +88,7 @@ class NStepBuffer:
         self._ring["action"][newest] = actions
         self._ring["version"][newest] = version
 
-    def end(self, out: Outcome, past_return: Floats | None, rows: Rows) -> int:
+    def end(self, out: StepResult, past_return: Floats | None, rows: Rows) -> int:
         """Remember what the step gave; writes the rows that are complete now and returns their number."""
         ring, newest = self._ring, self._steps % self._n_step
         ring["next_obs"][newest] = out.next_obs
@@ -160,7 +160,7 @@ class SegmentBuffer:
         self._fields["log_prob"][here] = log_prob[:, None]
         self._rows["version"][self._filled == 0] = version
 
-    def end(self, out: Outcome, past_return: Floats | None, rows: Rows) -> int:
+    def end(self, out: StepResult, past_return: Floats | None, rows: Rows) -> int:
         """Store what the step gave; writes the rows that are full now and returns their number."""
         fields, here = self._fields, (self._all, self._filled)
         fields["next_obs"][here] = out.next_obs

@@ -151,7 +151,7 @@ def _critic_gradient(
     algorithm: Algorithm, state: TrainingState, batch: Batch, noise: Tensor
 ) -> Gradient:
     weight = None
-    if algorithm.config.priorities()[0] > 0:
+    if algorithm.config.prioritised:
         weight = batch.weight.detach().requires_grad_()
         batch = batch._replace(weight=weight)
     acting: StateName = "critic" if algorithm.actor_loss is None else "actor"

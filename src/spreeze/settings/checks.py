@@ -102,7 +102,7 @@ def _check_replay(config: Config) -> Iterator[str]:
     placement = config.replay.placement
     if config.devices[0] == "cpu" and placement in ("gpu", "pinned"):
         yield f"--replay.placement {placement} is for a GPU, and --device is cpu: use host."
-    prioritised = config.hyper.priorities()[0] > 0
+    prioritised = config.hyper.prioritised
     if prioritised and config.device.startswith("cuda") and placement == "host":
         yield "--algo.priority needs a replay that the GPU can read: --replay.placement gpu or pinned."
 

@@ -226,7 +226,7 @@ def _update_setup(request: ProbeRequest, spec: EnvSpec, batch: int) -> UpdateSet
     arithmetic = unfused_arithmetic(request.precision)
     algorithm = build_algorithm(request.algo, request.hyper, spec, arithmetic)
     layout = row_layout(spec, algorithm.config.row_format())
-    replay = Replay(layout, ROWS, device, prioritised=algorithm.config.priorities()[0] > 0)
+    replay = Replay(layout, ROWS, device, prioritised=algorithm.config.prioritised)
     rows = np.zeros(ROWS, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
     replay.insert(rows)

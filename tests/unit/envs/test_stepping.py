@@ -14,8 +14,8 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.envs.stepping import (
     Episode,
     LoopStepper,
-    Outcome,
     Stepper,
+    StepResult,
     play_episodes,
     play_to_end,
 )
@@ -81,7 +81,7 @@ def test_bypassing_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
     stepper, plain = LoopStepper([make()]), make()
     bypassed = stepper._steps[0].__self__ is stepper.envs[0].unwrapped
     assert bypassed is not wrapped
-    out = Outcome(1, 3)
+    out = StepResult(1, 3)
     stepper.reset_into(3, out)
     expected, _ = plain.reset(seed=3)
     rng = np.random.default_rng(0)
@@ -101,7 +101,7 @@ def test_bypassing_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
 
 def test_the_time_limit_restarts_after_an_episode_that_was_cut_for_bad_numbers() -> None:
     env = gym.wrappers.TimeLimit(fakes.FaultEnv("nan", at=3), 5)
-    stepper, out = LoopStepper([env]), Outcome(1, 3)
+    stepper, out = LoopStepper([env]), StepResult(1, 3)
     stepper.reset_into(0, out)
     cut = []
     for _ in range(12):

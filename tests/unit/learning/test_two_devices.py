@@ -51,7 +51,7 @@ RATES = (1e-3, 0.01)
 
 
 def replay_of(algorithm: Algorithm, device: torch.device, num: int = 300) -> Replay:
-    prioritised = algorithm.config.priorities()[0] > 0
+    prioritised = algorithm.config.prioritised
     replay = Replay(cases.layout_of(algorithm), num, device, prioritised=prioritised)
     replay.insert(cases.random_rows(algorithm, num))
     return replay

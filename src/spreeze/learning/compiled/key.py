@@ -85,7 +85,7 @@ class CompileKey:
         layout = row_layout(EnvSpec.from_json(self.spec), algorithm.config.row_format())
         for_actor = self.part == "actor"  # which never reads the replay
         placement: Placement = "host" if self.sampled_on_host or for_actor else "gpu"
-        prioritised = algorithm.config.priorities()[0] > 0 and not for_actor
+        prioritised = algorithm.config.prioritised and not for_actor
         kind = ReplayShape if shape_only else Replay
         capacity = 1 if for_actor else self.capacity
         replay = kind(layout, capacity, device, placement, prioritised=prioritised)

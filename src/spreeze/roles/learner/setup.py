@@ -55,7 +55,7 @@ def allocate(
     """Replay and fresh networks. If the replay does not fit where it should be, try the next place."""
     capacity, wanted = resolved(ctx.config.replay.capacity), resolved(ctx.config.replay.placement)
     ctx.counters["out_of_memory"] = 0
-    prioritised = ctx.config.hyper.priorities()[0] > 0
+    prioritised = ctx.config.hyper.prioritised
     # The device draws rows by priority, so it must be able to read them.
     last = "pinned" if prioritised and device.type == "cuda" else PLACEMENTS[-1]
     for placement in PLACEMENTS[PLACEMENTS.index(wanted) :]:

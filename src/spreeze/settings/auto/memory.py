@@ -56,7 +56,7 @@ def _choose_replay_for_gpu(resolver: AutoResolver, spec: EnvSpec, machine: Machi
     size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
     if needed <= room:
         resolver.choose("replay.placement", "gpu", f"{size}, and there is room for {left}")
-    elif needed <= locked or config.hyper.priorities()[0] > 0:  # the GPU has to read priorities
+    elif needed <= locked or config.hyper.prioritised:  # the GPU has to read priorities
         reason = f"{size} do not fit in {left}, but in half of the free host memory"
         resolver.choose("replay.placement", "pinned", reason)
     else:
