@@ -1,7 +1,4 @@
-"""Benchmarks, each against a reference in the same run.
-
-`commands/` holds the commands. The other modules measure. `reference` has the plain versions of the
-algorithms.
+"""Benchmarks, each against a reference in the same run: `commands/` holds the commands, the other modules measure.
 
 Imported by `cli` only.
 """

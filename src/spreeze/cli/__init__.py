@@ -1,8 +1,6 @@
-"""The command line: finds the command and turns its result into an exit code.
+"""The command line: finds the command, runs it, and turns its result into an exit code.
 
-Each command is a module under `commands`, imported only when it runs: `--help` loads no torch.
-
-Imported by `spreeze` itself and `python -m spreeze` only.
+A command is imported only when it runs, so `--help` loads no torch. Imported by `spreeze` and `python -m spreeze` only.
 """
 
 from __future__ import annotations
