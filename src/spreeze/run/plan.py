@@ -134,8 +134,7 @@ def _probe_machine(
     try:
         measured = call(processes, measure, request, with_torch=True)
     except CallFailed as error:
-        why = str(error).strip().rpartition("\n")[2]
-        say(f"the measurement failed ({why}); rules of thumb decide instead")
+        say(f"the measurement failed ({error.cause}); rules of thumb decide instead")
         return None
     save_cached(request, measured)
     return cast(ProbeResult, measured)

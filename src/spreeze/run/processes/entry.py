@@ -6,7 +6,6 @@ import os
 import sys
 import time
 import traceback
-from typing import Any
 
 import cloudpickle
 import setproctitle
@@ -14,9 +13,11 @@ import setproctitle
 from spreeze.errors import UsageError
 from spreeze.machine.affinity import keep_to_cores
 from spreeze.roles.context import drive, join
+from spreeze.run.processes.call_result import CallResult, Raised, Refused, Returned
 from spreeze.wires.arena import Arena
 
 REPORT_BYTES = 60_000
+MAX_CAUSE = 300
 
 
 def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
@@ -38,13 +39,14 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
 
 def call_main(payload: bytes, report_fd: int) -> int:
     """Run one function and report its result, its UsageError or its traceback."""
-    answer: tuple[str, Any]
+    result: CallResult
     try:
         function, arguments = cloudpickle.loads(payload)
-        answer = ("result", function(*arguments))
+        result = Returned(function(*arguments))
     except UsageError as error:
-        answer = ("refused", error.problems)
-    except BaseException:
-        answer = ("raised", traceback.format_exc()[-REPORT_BYTES // 2 :])
-    os.write(report_fd, cloudpickle.dumps(answer))
+        result = Refused(error.problems)
+    except BaseException as error:
+        cause = f"{type(error).__name__}: {error}"[:MAX_CAUSE]
+        result = Raised(traceback.format_exc()[-REPORT_BYTES // 2 :], cause)
+    os.write(report_fd, cloudpickle.dumps(result))
     return 0

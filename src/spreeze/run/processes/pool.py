@@ -18,6 +18,7 @@ import cloudpickle
 from spreeze.errors import UsageError
 from spreeze.roles.context import Job
 from spreeze.run.processes import forkserver
+from spreeze.run.processes.call_result import CallResult, Raised, Refused
 from spreeze.run.processes.servers import ForkServers, Server
 from spreeze.wires.arena import Arena
 
@@ -26,6 +27,11 @@ CALL_LIMIT_S = 120.0
 
 class CallFailed(RuntimeError):
     """A function raised in another process; the message is its traceback."""
+
+    def __init__(self, traceback: str, cause: str) -> None:
+        """`cause` is the problem in one line."""
+        super().__init__(traceback)
+        self.cause = cause
 
 
 @dataclass
@@ -201,12 +207,14 @@ def call(
         os.close(output)
     if child.exit_code is None:
         child.kill()
-        raise CallFailed(f"{printed}\nIt did not return within {CALL_LIMIT_S:.0f} s.")
+        cause = f"It did not return within {CALL_LIMIT_S:.0f} s."
+        raise CallFailed(f"{printed}\n{cause}", cause)
     if not child.report:
-        raise CallFailed(f"{printed}\nIts process ended with exit code {child.exit_code}.")
-    kind, value = cloudpickle.loads(child.report)
-    if kind == "refused":
-        raise UsageError(value)
-    if kind == "raised":
-        raise CallFailed(value)
-    return value
+        cause = f"Its process ended with exit code {child.exit_code}."
+        raise CallFailed(f"{printed}\n{cause}", cause)
+    result: CallResult = cloudpickle.loads(child.report)
+    if isinstance(result, Refused):
+        raise UsageError(result.problems)
+    if isinstance(result, Raised):
+        raise CallFailed(result.traceback, result.cause)
+    return result.value
