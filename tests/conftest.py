@@ -16,10 +16,18 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def _leftovers() -> tuple[set[int], set[str], set[str]]:
-    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    children = {child.pid for child in psutil.Process().children(recursive=True) if _ours(child)}
     # Torch's compiler uses tqdm if it is installed, and tqdm never ends its thread.
     threads = {thread.name for thread in threading.enumerate()} - {"tqdm_monitor"}
     return children, set(os.listdir("/dev/shm")), threads
+
+
+def _ours(process: psutil.Process) -> bool:
+    """Not the browser, which serves several tests and keeps processes of closed tabs for a while."""
+    try:
+        return "chrom" not in process.name()
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture(autouse=True)
