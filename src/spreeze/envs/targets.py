@@ -45,7 +45,7 @@ def _import_factory(module_name: str, name: str) -> Callable[..., Any] | None:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise  # the module exists, but one of its own imports does not
+            raise  # the module exists; something that it imports is missing
         raise UsageError(
             [
                 f"env {module_name}:{name}: there is no module {error.name!r} to import. "
