@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -60,6 +60,12 @@ def no_probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Runs do not measure the machine first, except in tests with the mark `probe`."""
     if request.node.get_closest_marker("probe") is None:
         monkeypatch.setenv("SPREEZE_PROBE", "0")
+
+
+@pytest.fixture
+def recovered(request: pytest.FixtureRequest) -> Callable[[float], None]:
+    """Call it with the seconds a recovery took; docs/faults.md shows them."""
+    return lambda seconds: request.node.user_properties.append(("recovery_s", seconds))
 
 
 @pytest.fixture

@@ -85,6 +85,10 @@ class EnvSpec:
     """The number of environments in a vector environment; None for a single environment."""
     step_us: float | None = None
     """Microseconds per step, measured when the environment was inspected."""
+    construct_s: float | None = None
+    """Seconds it took to make the environment when it was inspected."""
+    reset_s: float | None = None
+    """Seconds of its slowest reset then."""
     obs_parts: tuple[ObsPart, ...] = ()
     """The leaves of a Dict, Tuple or discrete observation, in flat order; empty for a Box."""
     num_actions: int | None = None

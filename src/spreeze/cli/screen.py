@@ -98,6 +98,8 @@ def print_choices(console: Console, plan: Plan) -> None:
     """Each setting that was chosen, with its reason, one per line; a terminal cuts long lines."""
     rows = []
     for name, reason in plan.reasons.items():
+        if name.startswith("limits."):  # nobody needs them until something goes wrong
+            continue
         value = get_knob(plan.config, name)
         parts = value if isinstance(value, tuple) else (value,)
         shown = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in parts)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from statistics import fmean
 from typing import Any, NamedTuple
 
+from spreeze.faults import Fault
 from spreeze.machine.gpu_meter import GpuMeter
 from spreeze.rows import PLACEMENTS
 from spreeze.run.bottleneck import Bottleneck, Limit, find_bottleneck
 from spreeze.run.controller import Decision
 from spreeze.run.cpu_meter import CpuMeter
+from spreeze.run.fault_counts import fault_counts
 from spreeze.run.outcome import Outcome, RunState
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.warnings import (
@@ -26,7 +27,7 @@ from spreeze.run.warnings import (
 )
 from spreeze.run.wording import describe_bottleneck, describe_changes, describe_rates
 from spreeze.settings.config import Config, resolved
-from spreeze.store.metrics import Rate, Recorder, finite
+from spreeze.store.metrics import Mean, Rate, Recorder, finite
 from spreeze.wires.control import CompileState, Control
 
 MEASURE_EVERY_S = 1.0
@@ -58,6 +59,10 @@ class Progress:
         self.snapshot = Snapshot()
         self.pids: dict[str, int] = {}
         self.restarts = 0
+        self.faults: Counter[Fault] = Counter()
+        """Faults that the supervisor has seen; `fault_counts` adds those that roles count."""
+        self.stop_reason: str | None = None
+        """Why the run stopped, if not by itself: the signal, or the error in one line."""
         self.notes: list[str] = []
         """Events that the supervisor reported; shown before the other warnings."""
         self.target_reached_s: float | None = None
@@ -72,8 +77,7 @@ class Progress:
         self._arrivals: deque[tuple[float, int]] = deque(maxlen=100_000)
         """Time and env steps, once a second."""
         self._heartbeats, self._cpu, self._gpu = Heartbeats(), CpuMeter(), GpuMeter(config.devices)
-        self._lags: list[float] = []
-        self._ages: list[float] = []
+        self._lag, self._age = Mean(), Mean()
         self._measured_s = -math.inf
         self._first: Counts | None = None
         """Counters at the first update: the summary's rates are measured from there."""
@@ -134,6 +138,7 @@ class Progress:
         first = self._first or now
         seconds = max(now.time_s - first.time_s, 1.0)
         compiled = control.compile_state
+        placement = PLACEMENTS[int(control.learner["replay_placement"])]
         values = {
             "env": config.env,
             "algo": config.algo,
@@ -154,21 +159,19 @@ class Progress:
             "update_frame_hz": round((now.rows_learned - first.rows_learned) / seconds, 1),
             "best_return": snap.best_return,
             "final_return": snap.eval_return,
-            "policy_lag_mean": round(fmean(self._lags), 2) if self._lags else None,
-            "exchange_age_mean": round(fmean(self._ages), 2)
-            if len(config.devices) > 1 and self._ages
-            else None,
+            "policy_lag_mean": self._lag.value,
+            "exchange_age_mean": self._age.value if len(config.devices) > 1 else None,
             "updates_per_step": round(snap.updates / max(snap.env_steps, 1), 6),
             "rows_lost": int(control.learner["rows_lost"]),
             "steps_rejected": int(control.samplers["rejected"].sum()),
             "restarts": self.restarts,
+            "faults": fault_counts(control, self.faults),
+            "stop_reason": self.stop_reason,
             "device": config.device,
             "compiled": None
             if compiled == CompileState.PLAIN
             else compiled == CompileState.COMPILED,
-            "replay_placement": PLACEMENTS[int(control.learner["replay_placement"])]
-            if self._first
-            else config.replay.placement,
+            "replay_placement": placement if self._first else config.replay.placement,
             "out_of_memory": memory_fallback_note(control, self.batch_size),
         }
         return {name: finite(value) for name, value in values.items()}
@@ -250,8 +253,8 @@ class Progress:
         self._arrivals.append((snap.time_s, snap.env_steps))
         snap.cpu_percent, snap.gpu_percent = self._cpu.percent(self.pids), self._gpu.percent()
         if control.first_update_s is not None:
-            self._lags.append(snap.policy_lag)
-            self._ages.append(float(control.learner["exchange_age"]))
+            self._lag.add(snap.policy_lag)
+            self._age.add(float(control.learner["exchange_age"]))
         values: dict[str, Any] = {
             "perf/sample_hz": snap.sample_hz,
             "perf/update_hz": snap.update_hz,

@@ -19,6 +19,7 @@ from spreeze.settings.sections import (
     CheckpointConfig,
     EvaluatorConfig,
     LearnerConfig,
+    LimitsConfig,
     ReplayConfig,
     SamplerConfig,
     SimulationConfig,
@@ -85,6 +86,7 @@ class Config:
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     visualizer: VisualizerConfig = field(default_factory=VisualizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
     hyper: Annotated[AlgoConfig, tyro.conf.arg(name="algo")] = field(
         default_factory=OffPolicyConfig
@@ -123,6 +125,7 @@ SECTIONS = {
     "evaluator": "evaluator",
     "visualizer": "visualizer",
     "checkpoint": "checkpoint",
+    "limits": "limits",
     "tuner": "tuner",
     "hyper": "algo",
 }

@@ -156,6 +156,60 @@ class CheckpointConfig:
         60.0, "Seconds between checkpoints of the whole training state.", low=0.1, high=1_000_000
     )
     keep: int = knob(3, "Checkpoints to keep; `last` and `best` always stay.", low=1, high=100_000)
+    replay_mb: int = knob(
+        512,
+        "Most megabytes of the replay kept on disk for --resume, newest rows first. 0: none.",
+        low=0,
+        high=1_000_000,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsConfig:
+    """When something counts as broken, and when the run gives up."""
+
+    construct_s: float | Auto = knob(
+        "auto",
+        "Seconds to make an environment. Auto: 20 times what it usually takes, at least 120.",
+        low=0.1,
+        high=1_000_000,
+    )
+    reset_s: float | Auto = knob(
+        "auto",
+        "Seconds for one reset before the process is replaced. Auto: 50 times the usual, at least 60.",
+        low=0.1,
+        high=1_000_000,
+    )
+    step_s: float | Auto = knob(
+        "auto",
+        "Seconds for one step of a process before it is replaced. Auto: 1,000 times the usual, at least 30.",
+        low=0.1,
+        high=1_000_000,
+    )
+    env_errors: float = knob(
+        0.01,
+        "Exceptions and bad numbers per env step of one process; above it, the process is given up.",
+        low=0,
+        high=1,
+    )
+    largest_number: float = knob(
+        1e8,
+        "Observations and rewards beyond plus or minus this are refused like NaN.",
+        low=1,
+        high=1e30,
+    )
+    restarts_per_minute: int = knob(
+        20, "Restarts of one process per minute; above it, it is given up.", low=0, high=10_000
+    )
+    lost_samplers: float = knob(
+        0.5, "Share of the samplers that may be given up before the run fails.", low=0, high=1
+    )
+    rollbacks_per_minute: int = knob(
+        5,
+        "Returns of the networks to their last good state per minute; above it, the run fails.",
+        low=0,
+        high=1000,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

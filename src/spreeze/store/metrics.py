@@ -61,6 +61,24 @@ class MetricsReader:
                         yield path.stem, json.loads(line)
 
 
+class Mean:
+    """The mean of all numbers so far."""
+
+    def __init__(self) -> None:
+        """No number yet."""
+        self._sum, self._num = 0.0, 0
+
+    def add(self, number: float) -> None:
+        """Add a number."""
+        self._sum += number
+        self._num += 1
+
+    @property
+    def value(self) -> float | None:
+        """The mean to two digits; None without any number."""
+        return round(self._sum / self._num, 2) if self._num else None
+
+
 class Rate:
     """Events per second over a sliding window."""
 

@@ -46,6 +46,12 @@ class CompileState(IntEnum):
 
 
 _WORK = [("beats", "<i8"), ("waited_s", "<f8")]
+_ENV = [
+    ("doing", "<i8"),  # a faults.Doing: what it does with its environments
+    ("env_errors", "<i8"),  # exceptions in step or reset
+    ("rejected", "<i8"),  # steps and resets with NaN, infinity or absurdly large numbers
+    ("simulation_resets", "<i8"),  # MuJoCo diverged and reset itself
+]
 
 SUPERVISOR = [
     ("stop", "<i8"),  # 1: every role finishes its unit of work and ends
@@ -63,6 +69,8 @@ LEARNER = [
     ("saves_failed", "<i8"),
     ("compiled", "<i8"),  # a CompileState
     ("diverged", "<i8"),  # 1: the networks hold NaN or infinity
+    ("rollbacks", "<i8"),  # how often the networks went back to their last good state
+    ("checkpoints_refused", "<i8"),  # damaged ones that were passed over
     ("batch_size", "<i8"),  # in use; 0 until the learner is up
     ("replay_placement", "<i8"),  # index into rows.PLACEMENTS
     ("out_of_memory", "<i8"),  # how often it had to reduce its memory
@@ -73,15 +81,16 @@ LEARNER = [
 ]
 SAMPLER = [
     *_WORK,
+    *_ENV,
     ("env_steps", "<i8"),
     ("episodes", "<i8"),
-    ("rejected", "<i8"),  # env steps with NaN or infinity
     ("version", "<i8"),  # of the weights it acts with
     ("return_mean", "<f8"),
     ("length_mean", "<f8"),
 ]
 EVALUATOR = [
     *_WORK,
+    *_ENV,
     ("borrowed_cores", "<i8"),  # see roles.core_lending
     ("borrowed_until_s", "<f8"),
     ("evaluations", "<i8"),  # stored last, after the results of the evaluation
@@ -92,7 +101,7 @@ EVALUATOR = [
     ("best_return", "<f8"),  # NaN until an evaluation counts
     ("target_time_s", "<f8"),  # when an evaluation first reached the target; 0 until then
 ]
-VISUALIZER = [*_WORK, ("frames", "<i8"), ("videos", "<i8")]
+VISUALIZER = [*_WORK, *_ENV, ("frames", "<i8"), ("videos", "<i8")]
 
 
 def _padded(fields: Sequence[tuple[str, str]]) -> np.dtype[np.void]:

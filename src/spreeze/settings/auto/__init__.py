@@ -9,6 +9,7 @@ from spreeze.machine.facts import Machine
 from spreeze.settings.auto.algorithm import choose_algorithm, choose_network
 from spreeze.settings.auto.devices import check_devices_fit, choose_device
 from spreeze.settings.auto.learning import choose_learning_rates, choose_update_ratio
+from spreeze.settings.auto.limits import choose_limits
 from spreeze.settings.auto.memory import choose_replay
 from spreeze.settings.auto.processes import choose_cores, choose_processes, choose_rendering
 from spreeze.settings.auto.rates import (
@@ -60,4 +61,5 @@ def resolve(config: Config, spec: EnvSpec, machine: Machine, probe: Probe = no_p
     choose_cores(resolver, machine)
     choose_update_ratio(resolver, machine)
     choose_rendering(resolver, machine)
+    choose_limits(resolver, spec)
     return Resolved(resolver.config, resolver.reasons, measured)
