@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 TESTS = Path(__file__).parent
+PATHS = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
 
 
 @contextlib.contextmanager
@@ -27,7 +28,7 @@ def training(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(TESTS)},
+        env=os.environ | {"PYTHONPATH": PATHS},
     )
     try:
         yield process
