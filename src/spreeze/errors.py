@@ -17,3 +17,14 @@ class UsageError(ValueError):
 
 class RunFailed(RuntimeError):
     """A run that was started has failed. The message says why, and where to read more."""
+
+
+class DamagedFile(UsageError):
+    """A stored file is damaged, or was made to do harm. Its content was not used."""
+
+    def __init__(self, what: str) -> None:
+        """`what`: which file, and what is wrong with it, in one line."""
+        super().__init__([what])
+
+    def __reduce__(self) -> tuple[type[DamagedFile], tuple[str]]:
+        return DamagedFile, (self.problems[0],)
