@@ -110,15 +110,20 @@ def join(
 ) -> Context:
     """Attach a job to the run's shared memory; returns its context."""
     block = resolved(job.config.sampler.envs_per_process)
-    return Context(
+
+    def count_loss() -> None:
+        context.counters["lines_lost"] += 1
+
+    context = Context(
         job=job,
         experience=Experience(arena, block),
         weights=Weights(arena),
         control=Control(arena),
         now=now,
         idle=idle,
-        recorder=Recorder(RunDir(job.run_path).metrics / f"{job.name}.jsonl"),
+        recorder=Recorder(RunDir(job.run_path).metrics / f"{job.name}.jsonl", count_loss),
     )
+    return context
 
 
 def start(context: Context) -> Generator[None, None, None]:

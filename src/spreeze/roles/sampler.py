@@ -18,6 +18,7 @@ from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending
 from spreeze.roles.pacing import allowed_steps, warmup_steps
 from spreeze.settings.config import resolved
+from spreeze.store.metrics import record_interval
 from spreeze.wires.weights import WeightsReader
 
 HOLD_S = 0.005
@@ -81,7 +82,7 @@ def run(ctx: Context) -> Iterator[None]:
             if group.finished:
                 _count_episodes(group, episodes, counters)
             if episodes and ctx.now() >= next_log_s:
-                next_log_s = ctx.now() + LOG_EVERY_S
+                next_log_s = ctx.now() + record_interval(LOG_EVERY_S, ctx.now())
                 _log(ctx)
             yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from spreeze.faults import Fault
-from spreeze.wires.control import Control
+from spreeze.wires.control import Control, Table
 
 
 def fault_counts(control: Control, seen: Counter[Fault]) -> dict[str, int]:
@@ -13,8 +13,8 @@ def fault_counts(control: Control, seen: Counter[Fault]) -> dict[str, int]:
     learner, evaluator = control.learner, control.evaluator
     with_env = (control.samplers, evaluator, control.visualizer)
 
-    def count(word: str) -> int:
-        return sum(int(table[word].sum()) for table in with_env)
+    def count(word: str, *others: Table) -> int:
+        return sum(int(table[word].sum()) for table in (*with_env, *others))
 
     faults = seen + Counter(
         {
@@ -24,6 +24,7 @@ def fault_counts(control: Control, seen: Counter[Fault]) -> dict[str, int]:
             Fault.ROLLED_BACK: int(learner["rollbacks"]),
             Fault.SAVE_FAILED: int(learner["saves_failed"] + evaluator["saves_failed"]),
             Fault.CHECKPOINT_REFUSED: int(learner["checkpoints_refused"]),
+            Fault.OUTPUT_DROPPED: count("lines_lost", learner),
             Fault.ROWS_LOST: int(learner["rows_lost"]),
         }
     )

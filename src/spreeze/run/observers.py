@@ -7,6 +7,7 @@ a role: it reads the weights from their wire.)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from importlib.util import find_spec
@@ -72,7 +73,8 @@ class Observers:
             os.close(self._end_writer)
             self._end_writer = -1
             self.status = {}
-            (self._run_dir.path / TOKEN_FILE).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # such as a disk that is read-only by now
+                (self._run_dir.path / TOKEN_FILE).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Free the port."""

@@ -142,10 +142,18 @@ def _probe_machine(
 
 def create_run(asked: Config, plan: Plan) -> RunDir:
     """Create the run directory and write what is known before the start."""
+    path = _claim(plan.config)
+    try:
+        for folder in ("metrics", "checkpoints", "logs"):
+            (path / folder).mkdir()
+        _write_facts(path, asked, plan)
+    except OSError as error:
+        raise UsageError([f"the run cannot be stored in {path}: {error.strerror}"]) from None
+    return RunDir(path)
+
+
+def _write_facts(path: Path, asked: Config, plan: Plan) -> None:
     config, machine = plan.config, plan.machine
-    path = _claim(config)
-    for folder in ("metrics", "checkpoints", "logs"):
-        (path / folder).mkdir()
     reasons = {name: reason.text for name, reason in plan.reasons.items()}
     stored = {"config": config.to_json(), "reasons": reasons, "asked": asked.to_json()}
     write_atomic(path / "config.json", {**stored, "env_spec": plan.spec.to_json()})
@@ -164,7 +172,6 @@ def create_run(asked: Config, plan: Plan) -> RunDir:
             },
         },
     )
-    return RunDir(path)
 
 
 def _claim(config: Config) -> Path:
@@ -184,6 +191,8 @@ def _claim(config: Config) -> Path:
             (folder / name).mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as error:
+            raise UsageError([f"no run can be stored in {folder}: {error.strerror}"]) from None
         return folder / name
     hint = f"Give another --name, or continue it with --resume {names[0]}."
     raise UsageError([f"run {folder / names[0]} exists already. {hint}"])

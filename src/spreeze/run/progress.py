@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from spreeze.run.controller import Decision
 from spreeze.run.cpu_meter import CpuMeter
 from spreeze.run.fault_counts import fault_counts
 from spreeze.run.outcome import Outcome, RunState
+from spreeze.run.replay_age import ReplayAge
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.warnings import (
     Heartbeats,
@@ -27,11 +27,12 @@ from spreeze.run.warnings import (
 )
 from spreeze.run.wording import describe_bottleneck, describe_changes, describe_rates
 from spreeze.settings.config import Config, resolved
-from spreeze.store.metrics import Mean, Rate, Recorder, finite
+from spreeze.store.metrics import Mean, Rate, Records, Thinned, finite, record_interval
 from spreeze.wires.control import CompileState, Control
 
 MEASURE_EVERY_S = 1.0
-"""How often CPU and GPU use are measured and a line of metrics is written."""
+"""How often CPU and GPU use are measured; a line of metrics is written as often, in a long run less often."""
+MAX_NOTES, MAX_EVALUATIONS = 200, 4000
 
 
 class Counts(NamedTuple):
@@ -51,7 +52,7 @@ class Progress:
         config: Config,
         control: Control,
         started_s: float,
-        recorder: Recorder,
+        recorder: Records,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`started_s`: when the command started, on `clock`."""
@@ -74,11 +75,12 @@ class Progress:
         self._samplers_waited_s = 0.0
         self._sampler_waits = control.samplers["waited_s"].copy()
         self._all_sampling_s: float | None = None  # when every sampler had made a step
-        self._arrivals: deque[tuple[float, int]] = deque(maxlen=100_000)
-        """Time and env steps, once a second."""
+        self._replay_age = ReplayAge()
         self._heartbeats, self._cpu, self._gpu = Heartbeats(), CpuMeter(), GpuMeter(config.devices)
         self._lag, self._age = Mean(), Mean()
-        self._measured_s = -math.inf
+        self._measured_s = self._recorded_s = -math.inf
+        self._evaluations: Thinned[tuple[float, float]] = Thinned(MAX_EVALUATIONS)
+        self.snapshot.evaluations = self._evaluations.items
         self._first: Counts | None = None
         """Counters at the first update: the summary's rates are measured from there."""
 
@@ -95,6 +97,7 @@ class Progress:
     def note(self, text: str) -> None:
         """Tell the user about an event: among the warnings, and as a line in the metrics."""
         self.notes.append(text)
+        del self.notes[:-MAX_NOTES]
         self._record({"event": text})
 
     def look(self) -> Snapshot:
@@ -193,7 +196,7 @@ class Progress:
         }
         return {
             "state": state.value,
-            "pids": self.pids,
+            "pids": dict(self.pids),
             "progress": {name: finite(value) for name, value in progress.items()},
             "warnings": snap.warnings,
             "open_warnings": snap.open_warnings,
@@ -216,11 +219,12 @@ class Progress:
     def _look_at_evaluations(self) -> None:
         """The latest evaluation; it stands for those that ended since the last look, too."""
         control, snap = self._control, self.snapshot
-        missed = int(control.evaluator["evaluations"]) - len(snap.evaluations)
+        missed = int(control.evaluator["evaluations"]) - self._evaluations.num_seen
         if missed > 0:
             snap.eval_return = float(control.evaluator["return_mean"])
             snap.best_return = finite(float(control.evaluator["best_return"]))
-            snap.evaluations += [(snap.time_s, snap.eval_return)] * missed
+            for _ in range(missed):
+                self._evaluations.add((snap.time_s, snap.eval_return))
         if self.target_reached_s is None and control.target_time_s is not None:
             # In serial mode the evaluator's clock counts env steps.
             self.target_reached_s = snap.time_s if self.config.serial else control.target_time_s
@@ -248,13 +252,16 @@ class Progress:
         return Counts(snap.time_s, snap.env_steps, snap.updates, rows)
 
     def _measure(self, now: float) -> None:
-        """Measure CPU and GPU use, and write a line of metrics."""
+        """Measure CPU and GPU use, and write a line of metrics if one is due."""
         snap, control = self.snapshot, self._control
-        self._arrivals.append((snap.time_s, snap.env_steps))
+        self._replay_age.add(snap.time_s, snap.env_steps)
         snap.cpu_percent, snap.gpu_percent = self._cpu.percent(self.pids), self._gpu.percent()
         if control.first_update_s is not None:
             self._lag.add(snap.policy_lag)
             self._age.add(float(control.learner["exchange_age"]))
+        if now - self._recorded_s < record_interval(MEASURE_EVERY_S, snap.time_s):
+            return
+        self._recorded_s = now
         values: dict[str, Any] = {
             "perf/sample_hz": snap.sample_hz,
             "perf/update_hz": snap.update_hz,
@@ -262,7 +269,7 @@ class Progress:
             "perf/cpu_percent": sum(snap.cpu_percent.values()),
             "perf/gpu_percent": snap.gpu_percent,
             "perf/frames_hz": self._frame_rate.update(float(control.visualizer["frames"]), now),
-            "replay/age_s": self._replay_age(),
+            "replay/age_s": self._replay_age.median_s(snap.replay_rows),
         }
         values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
         values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}
@@ -274,15 +281,6 @@ class Progress:
         self._recorder.record(
             time_s=self.elapsed_s, env_steps=snap.env_steps, updates=snap.updates, **values
         )
-
-    def _replay_age(self) -> float | None:
-        """Median age of the stored transitions in seconds, to within a second."""
-        snap = self.snapshot
-        if not snap.replay_rows:
-            return None
-        median = snap.env_steps - snap.replay_rows // 2
-        index = bisect_left(self._arrivals, median, key=lambda arrival: arrival[1])
-        return snap.time_s - self._arrivals[min(index, len(self._arrivals) - 1)][0]
 
     def _bottleneck(self) -> Bottleneck:
         snap = self.snapshot

@@ -35,6 +35,6 @@ class Snapshot:
     """Conditions that hold now."""
     warnings: list[str] = field(default_factory=list)
     evaluations: list[tuple[float, float]] = field(default_factory=list)
-    """(time, mean return) of every evaluation so far."""
+    """(time, mean return) of the evaluations so far; of very many, an even selection."""
     page: str = ""
     """Address of the live page; empty without one."""

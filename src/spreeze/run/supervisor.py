@@ -5,7 +5,6 @@ Restart delays are in `restarts`, the end of the processes is in `shutdown`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import signal
@@ -25,6 +24,7 @@ from spreeze.run.plan import Plan
 from spreeze.run.processes.pool import Child, Processes, start_task
 from spreeze.run.processes.serial import run_serially
 from spreeze.run.progress import Progress
+from spreeze.run.record import LastWords, Record
 from spreeze.run.restarts import StartQueue, Task
 from spreeze.run.shutdown import await_observers, crash_message, stop_roles
 from spreeze.run.signals import Interrupts
@@ -32,10 +32,7 @@ from spreeze.run.snapshot import Snapshot
 from spreeze.settings.auto.rates import batches_worth_a_try
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, resolved
-from spreeze.store.files import write_atomic
-from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
-from spreeze.store.tensorboard import TensorBoard
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
@@ -52,6 +49,8 @@ class Run:
     summary: dict[str, Any]
     interrupted: bool = False
     """Whether Ctrl-C ended it."""
+    summary_problem: str | None = None
+    """Why summary.json could not be written; None if it was."""
 
 
 class Supervisor:
@@ -72,11 +71,10 @@ class Supervisor:
         self.arena = Arena.create(plan.blocks)
         self.control = Control(self.arena)
         _set_initial_values(self.control, config)
-        self.recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl")
-        self.progress = Progress(config, self.control, started_s, self.recorder)
+        self.record = Record(run_dir)
+        self.progress = Progress(config, self.control, started_s, self.record)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
-        self.tensorboard = TensorBoard(run_dir.path)
         self.children: dict[str, Child] = {}
         self.queue = StartQueue()
         self.shown_s = self.written_s = 0.0
@@ -100,6 +98,7 @@ class Supervisor:
         """Run to the end, with a process per role; without `processes`, in this one."""
         outcome, failure = FAILED, None
         rounds = None if processes else run_serially(self.jobs, self.arena)
+        self.record.start()
         try:
             if processes:
                 self._start_all(processes)
@@ -129,7 +128,8 @@ class Supervisor:
             self.directory_observers.close()
         if failure is not None:
             raise RunFailed(failure)
-        return Run(self.run_dir.path, summary, self.interrupts.signal == signal.SIGINT)
+        interrupted = self.interrupts.signal == signal.SIGINT
+        return Run(self.run_dir.path, summary, interrupted, self.record.summary_problem)
 
     def _start_all(self, processes: Processes) -> None:
         """Start everything but the learner, whose fork server is still importing torch."""
@@ -223,22 +223,16 @@ class Supervisor:
             self.written_s = now
             if (decision := self.controller.tick(now)) is not None:
                 self.progress.record_decision(decision)
-            # On a full disk the status is not written. TensorBoard's writer may block here.
-            with contextlib.suppress(OSError):
-                self._write_status(RunState.RUNNING)
-                if self.control.first_update_s is not None:
-                    self.tensorboard.update()
-
-    def _write_status(self, state: RunState) -> None:
-        view = RunDir(self.run_dir.live).read("view")
-        more = {"dashboard": self.directory_observers.status, "visualizer": view}
-        write_atomic(self.run_dir.path / "status.json", self.progress.status(state) | more)
+            self.progress.faults |= self.record.faults
+            self.record.learning = self.control.first_update_s is not None
+            page = {"dashboard": self.directory_observers.status}
+            self.record.show(self.progress.status(RunState.RUNNING) | page)
 
     def _draw(self) -> None:
         """Show the run. If that raises, the run continues without a screen."""
         try:
             self.show(self.progress.snapshot, self.run_dir, self.config)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.show = lambda *_: None
             self.progress.note(f"the screen was switched off: {type(error).__name__}: {error}")
 
@@ -252,14 +246,13 @@ class Supervisor:
 
     def _write_summary(self, outcome: Outcome) -> dict[str, Any]:
         """Write summary and last status, tell the observers, and free the shared memory."""
+        self.progress.faults |= self.record.faults
         summary = self.progress.summary(outcome)
-        write_atomic(self.run_dir.path / "summary.json", summary)
         self.progress.pids = {}
-        self.directory_observers.announce_end()
-        self._write_status(outcome.state)
+        status = self.progress.status(outcome.state) | {"dashboard": {}}
         self._draw()
-        self.recorder.close()
-        self.tensorboard.close()
+        self.record.finish(LastWords(summary, status), lambda: self.interrupts.urgent)
+        self.directory_observers.announce_end()
         self.arena.close()
         return summary
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
+import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
+
+from spreeze.faults import fault_point
+
+T = TypeVar("T")
+
+RECORDS = 2500
+"""A record covers at least this part of a run's age, so files grow with its logarithm."""
 
 
 def finite(value: Any) -> Any:
@@ -19,25 +28,74 @@ def finite(value: Any) -> Any:
     return value
 
 
-class Recorder:
-    """Appends records to `metrics/<role>-<i>.jsonl`."""
+def record_interval(base_s: float, age_s: float) -> float:
+    """Seconds between two records of a run of this age: a day of a long run takes a few megabytes per file."""
+    return max(base_s, age_s / RECORDS)
 
-    def __init__(self, path: Path) -> None:
-        """Open the file at `path` for appending."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", buffering=1)
+
+class Records(Protocol):
+    """Takes records: a `Recorder`, or what hands them to one."""
 
     def record(self, *, time_s: float, env_steps: int, updates: int, **values: Any) -> None:
-        """Append one line. Every record can be plotted over time, env steps or updates."""
-        line = {"time_s": round(time_s, 3), "env_steps": env_steps, "updates": updates, **values}
-        text = json.dumps({name: finite(value) for name, value in line.items()})
-        with contextlib.suppress(OSError):  # on a full disk the line is lost and the run continues
-            self._file.write(text + "\n")
+        """Append one record. Every record can be plotted over time, env steps or updates."""
+
+
+def as_line(*, time_s: float, env_steps: int, updates: int, **values: Any) -> str:
+    """A record as a line of JSON."""
+    line = {"time_s": round(time_s, 3), "env_steps": env_steps, "updates": updates, **values}
+    return json.dumps({name: finite(value) for name, value in line.items()}) + "\n"
+
+
+class Recorder:
+    """Appends records to `metrics/<role>-<i>.jsonl`.
+
+    On a full disk a line is lost and counted, and the run continues. The file has whole lines only.
+    """
+
+    def __init__(self, path: Path, on_loss: Callable[[], None] = lambda: None) -> None:
+        """Open the file at `path` for appending; `on_loss` is called for each line that is lost."""
+        self._path, self._on_loss = path, on_loss
+        self._fd: int | None = None
+        with contextlib.suppress(OSError):  # tried again with each line
+            self._fd = self._open()
+
+    def record(self, *, time_s: float, env_steps: int, updates: int, **values: Any) -> None:
+        """Append one line."""
+        self.append(as_line(time_s=time_s, env_steps=env_steps, updates=updates, **values))
+
+    def append(self, line: str) -> None:
+        """Append a line that ends with a newline."""
+        try:
+            fault_point("metrics.write")
+            if self._fd is None:
+                self._fd = self._open()
+            _append_whole(self._fd, line.encode())
+        except OSError:
+            self._on_loss()
 
     def close(self) -> None:
         """Close the file."""
-        with contextlib.suppress(OSError):
-            self._file.close()
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+
+    def _open(self) -> int:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":  # its last writer was killed within a line
+            with contextlib.suppress(OSError):
+                os.write(fd, b"\n")
+        return fd
+
+
+def _append_whole(fd: int, line: bytes) -> None:
+    """Append all of a line or nothing."""
+    size = os.fstat(fd).st_size
+    if os.write(fd, line) < len(line):
+        os.ftruncate(fd, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class MetricsReader:
@@ -46,19 +104,44 @@ class MetricsReader:
     def __init__(self, folder: Path) -> None:
         """Read every file of the `metrics` folder `folder`."""
         self._folder = folder
-        self._offsets: dict[Path, int] = {}
+        self.offsets: dict[Path, int] = {}
+        """How far each file has been read. A copy from before, put back, reads again from there."""
 
     def read_new(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (role, record) for each complete line since the last call."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
+                if self.offsets.get(path, 0) > os.fstat(file.fileno()).st_size:
+                    self.offsets[path] = 0  # someone has emptied it
+                file.seek(self.offsets.get(path, 0))
                 for line in file:
                     if not line.endswith(b"\n"):
                         break  # still being written
-                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    with contextlib.suppress(json.JSONDecodeError):  # cut short by a full disk
-                        yield path.stem, json.loads(line)
+                    self.offsets[path] = self.offsets.get(path, 0) + len(line)
+                    with contextlib.suppress(ValueError):  # its writer was killed within the line
+                        record = json.loads(line)
+                        if isinstance(record, dict):
+                            yield path.stem, record
+
+
+class Thinned(Generic[T]):
+    """An even selection of a growing series, of bounded length."""
+
+    def __init__(self, limit: int) -> None:
+        """Keep fewer than `limit` items."""
+        self.items: list[T] = []
+        self.num_seen = 0
+        self._limit, self._stride = limit, 1
+
+    def add(self, item: T) -> None:
+        """Add the next item; when there are too many, every other one is dropped."""
+        self.num_seen += 1
+        if (self.num_seen - 1) % self._stride:
+            return
+        self.items.append(item)
+        if len(self.items) >= self._limit:
+            del self.items[1::2]
+            self._stride *= 2
 
 
 class Mean:

@@ -45,7 +45,11 @@ class CompileState(IntEnum):
     """Compilation failed, or its result differs from the plain update."""
 
 
-_WORK = [("beats", "<i8"), ("waited_s", "<f8")]
+_WORK = [
+    ("beats", "<i8"),
+    ("waited_s", "<f8"),
+    ("lines_lost", "<i8"),  # records that could not be written
+]
 _ENV = [
     ("doing", "<i8"),  # a faults.Doing: what it does with its environments
     ("env_errors", "<i8"),  # exceptions in step or reset

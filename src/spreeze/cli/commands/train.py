@@ -79,9 +79,19 @@ def report(run: Run, config: Config) -> str:
         f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
         f"{memory_note}"
+        f"{_unsaved(run)}"
         f"Run:  {RunDir(run.path).short_path}"
         f"{next_line if has_policy else ''}"
         f"{_tip(summary, config)}"
+    )
+
+
+def _unsaved(run: Run) -> str:
+    if run.summary_problem is None:
+        return ""
+    return (
+        f"Note: summary.json could not be written ({run.summary_problem}). "
+        "Make room on the disk; the checkpoints written before are kept.\n"
     )
 
 

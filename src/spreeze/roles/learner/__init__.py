@@ -21,6 +21,7 @@ from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.roles.pacing import SampleBudget, warmup_steps
 from spreeze.settings.config import resolved
 from spreeze.store.checkpoint import save_training
+from spreeze.store.metrics import record_interval
 from spreeze.store.rundir import updates_before
 
 LOG_EVERY_S = 1.0
@@ -114,10 +115,10 @@ class Learner:
         self._publisher.send(updater.policy, self._updates)
 
     def log_if_due(self) -> None:
-        """Record the metrics once per `LOG_EVERY_S`."""
+        """Record the metrics once per `LOG_EVERY_S`, in a long run less often."""
         if self._counters["first_update_s"] > 0:
             passed_s = self._ctx.now() - self._logged_s
-            if passed_s >= LOG_EVERY_S:
+            if passed_s >= record_interval(LOG_EVERY_S, self._ctx.now()):
                 self._log(passed_s)
 
     def log_rest(self) -> None:

@@ -1,0 +1,141 @@
+"""The record of a run: all that the supervisor writes to disk, written by a thread of its own.
+
+The supervisor only hands things over, so a disk that is full, slow or hangs never holds it up. What
+cannot be written is dropped and counted, and writing starts again when it can.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from spreeze.faults import Fault, fault_point
+from spreeze.store.files import write_atomic
+from spreeze.store.logs import cut_logs
+from spreeze.store.metrics import Recorder, as_line
+from spreeze.store.rundir import RunDir
+from spreeze.store.tensorboard import TensorBoard
+
+LOOK_EVERY_S, TENSORBOARD_EVERY_S = 0.1, 1.0
+MAX_LINES = 1000
+"""Lines of metrics that wait to be written; more are dropped."""
+RETRY_S, RETRY_EVERY_S = 3.0, 0.1
+"""How long the summary is tried again on a full disk."""
+END_LIMIT_S = 10.0
+"""How long a run waits at its end for a disk that hangs."""
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """What is written at the end."""
+
+    summary: dict[str, Any]
+    status: dict[str, Any]
+
+
+class Record(threading.Thread):
+    """Writes status, summary, TensorBoard files and the supervisor's metrics, and cuts long logs."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        """Prepare to write to `run_dir`; `start` starts the thread."""
+        super().__init__(name="record", daemon=True)
+        self.faults = Counter({Fault.OUTPUT_DROPPED: 0, Fault.LOG_CUT: 0})
+        """Writes that failed, and logs that were cut. Both keys stay, so any thread may read it."""
+        self.learning = False
+        """Whether there are updates yet; TensorBoard is imported then, when the cores are less busy."""
+        self.summary_problem: str | None = "the disk did not answer"
+        """Why summary.json could not be written; None once it is there."""
+        self._run_dir = run_dir
+        self._lines: deque[str] = deque()
+        self._status: dict[str, Any] | None = None
+        self._last: LastWords | None = None
+        self._wake, self._counting = threading.Event(), threading.Lock()
+        self._recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl", self._count)
+        self._tensorboard, self._tensorboard_s = TensorBoard(run_dir.path), 0.0
+
+    def record(self, *, time_s: float, env_steps: int, updates: int, **values: Any) -> None:
+        """Hand over a line of metrics."""
+        if len(self._lines) >= MAX_LINES:
+            self._count()
+        else:
+            line = as_line(time_s=time_s, env_steps=env_steps, updates=updates, **values)
+            self._lines.append(line)
+
+    def show(self, status: dict[str, Any]) -> None:
+        """Hand over the contents of status.json; only the newest are written."""
+        self._status = status
+        self._wake.set()
+
+    def finish(self, last: LastWords, hurry: Callable[[], bool]) -> None:
+        """Write everything that is left, for a limited time; `hurry` says whether to stop waiting."""
+        self._last = last
+        self._wake.set()
+        deadline = time.monotonic() + END_LIMIT_S
+        while self.is_alive() and time.monotonic() < deadline and not hurry():
+            self.join(0.05)
+
+    def run(self) -> None:
+        """Write what was handed over, until the end."""
+        while self._last is None:
+            self._wake.wait(LOOK_EVERY_S)
+            self._wake.clear()
+            self._write_lines()
+            if (status := self._status) is not None:
+                self._status = None
+                self._try(lambda status=status: self._write_status(status))  # type: ignore[misc]
+            self._try(self._cut_logs)
+            now = time.monotonic()
+            if self.learning and now - self._tensorboard_s >= TENSORBOARD_EVERY_S:
+                self._tensorboard_s = now
+                self._try(self._tensorboard.update)
+        self._end(self._last)
+
+    def _end(self, last: LastWords) -> None:
+        deadline = time.monotonic() + RETRY_S
+        while self.summary_problem is not None:
+            self._try(lambda: self._write_summary(last.summary))
+            if self.summary_problem is None or time.monotonic() > deadline:
+                break
+            time.sleep(RETRY_EVERY_S)
+        self._try(lambda: self._write_status(last.status))
+        self._write_lines()
+        self._recorder.close()
+        self._try(self._cut_logs)
+        self._try(self._tensorboard.close)
+
+    def _write_lines(self) -> None:
+        while self._lines:
+            self._recorder.append(self._lines.popleft())
+
+    def _write_status(self, status: dict[str, Any]) -> None:
+        fault_point("status.write")
+        view = RunDir(self._run_dir.live).read("view")
+        write_atomic(self._run_dir.path / "status.json", status | {"visualizer": view})
+
+    def _write_summary(self, summary: dict[str, Any]) -> None:
+        try:
+            fault_point("summary.write")
+            write_atomic(self._run_dir.path / "summary.json", summary)
+            self.summary_problem = None
+        except OSError as error:
+            self.summary_problem = error.strerror or str(error)
+            raise
+
+    def _cut_logs(self) -> None:
+        num_cut, num_lost = cut_logs(self._run_dir.path / "logs")
+        self.faults[Fault.LOG_CUT] += num_cut
+        self._count(num_lost)
+
+    def _try(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except Exception:  # whatever it is, the run goes on and this is tried again
+            self._count()
+
+    def _count(self, num: int = 1) -> None:
+        with self._counting:
+            self.faults[Fault.OUTPUT_DROPPED] += num

@@ -1,0 +1,35 @@
+"""Logs of bounded size: an environment may print without end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from spreeze.faults import fault_point
+from spreeze.store.files import replace_bytes
+
+LOG_BYTES, KEPT_BYTES = 8 << 20, 1 << 20
+"""When a log is cut, and how much of its end stays, in `<name>.log.1`."""
+
+
+def cut_logs(folder: Path) -> tuple[int, int]:
+    """Cut the logs that are too long; returns how many were cut, and of how many the end was lost."""
+    num_cut = num_lost = 0
+    for path in folder.glob("*.log"):
+        if path.is_symlink() or path.stat().st_size <= LOG_BYTES:
+            continue
+        try:
+            fault_point("log.rotate")
+            _keep_end(path)
+        except OSError:
+            num_lost += 1
+        # Its writers append, so they go on at the new end. This frees space on a full disk, too.
+        os.truncate(path, 0)
+        num_cut += 1
+    return num_cut, num_lost
+
+
+def _keep_end(path: Path) -> None:
+    with path.open("rb") as file:
+        file.seek(-KEPT_BYTES, os.SEEK_END)
+        replace_bytes(path.with_name(f"{path.name}.1"), file.read(KEPT_BYTES))
