@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 from spreeze.errors import RunFailed, UsageError
 
+# No other import here: `python -m spreeze` gets here with the working folder first on its import path.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
     from spreeze.policy import Policy
     from spreeze.run.supervisor import Run
 
@@ -36,6 +38,8 @@ def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
 
 def load(run: str | Path, *, runs: str | Path = "runs") -> Policy:
     """The best policy of a run, or its last one if none was evaluated. Needs numpy only."""
+    from pathlib import Path
+
     from spreeze.policy import load_policy
     from spreeze.store.rundir import find_run
 

@@ -7,8 +7,6 @@ Imported by `learning` and everything above it.
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from spreeze.algos.base import AlgoConfig, Algorithm
 from spreeze.errors import UsageError
 from spreeze.spec import EnvSpec
 from spreeze.text import suggest
+from spreeze.user_code import load_file
 
 if TYPE_CHECKING:
     from spreeze.networks import Arithmetic
@@ -116,18 +115,9 @@ def _module(where: str) -> ModuleType:
             return importlib.import_module(where)
         except ModuleNotFoundError as error:
             raise UsageError([f"--algo {where}: there is no module {error.name!r}."]) from None
-    path = Path(where).absolute()
-    name = f"spreeze_user_{path.stem}"
-    loaded = sys.modules.get(name)
-    if loaded is not None and loaded.__file__ == str(path):
-        return loaded
-    if not path.is_file():
+    if not Path(where).is_file():
         raise UsageError([f"--algo {where}: there is no such file."])
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    assert found.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module = load_file(Path(where))
     # Other processes cannot import this module, so its classes are pickled by value.
     cloudpickle.register_pickle_by_value(module)
     return module

@@ -133,7 +133,15 @@ def run_spreeze(task: Task, seed: int, folder: Path) -> tuple[float | None, Curv
 def run_peer(package: str, task: Task, seed: int) -> tuple[float | None, Curve]:
     """Seconds to the target and the curve of another framework."""
     numbers = (task.target, task.limit_s, seed, time.monotonic())
-    command = [sys.executable, "-m", "spreeze.bench.peer", package, task.env, *map(str, numbers)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "spreeze.bench.peer",
+        package,
+        task.env,
+        *map(str, numbers),
+    ]
     printed = _run(command, timeout=peer_timeout_s(task.limit_s))
     curve = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
     reached = [row[0] for row in curve if row[3] >= task.target]

@@ -34,10 +34,11 @@ def main() -> None:
     if name in ("-h", "--help", "help"):
         _print_help()
         sys.exit(OK)
-    # Your own environments are found in the working directory; last, so that no library is shadowed.
-    sys.path.append(os.getcwd())
     try:
         from spreeze.errors import RunFailed, UsageError
+        from spreeze.user_code import allow_named
+
+        allow_named(arguments, os.getcwd())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
+from spreeze.envs.suites import suite_of
 from spreeze.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +19,9 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
 
     A run directory may come from anywhere, so it never decides which code is imported.
     """
-    env = given or policy.spec.id
+    from spreeze.envs.targets import absolute_target
+
+    env = absolute_target(given) if given else policy.spec.id
     if given is None and ":" in env:
         raise UsageError(
             [f"run {run} was trained on {env}, which is your own code. Name it again: --env {env}"]
@@ -34,6 +38,8 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
                     f"function, name it: --env package.module:{env}"
                 ]
             ) from None
+    if given is None and (suite := suite_of(env)):
+        print(f"Note: {env} imports the installed package {suite[1]}.", file=sys.stderr)
     return env
 
 

@@ -26,13 +26,19 @@ REGISTERED_BY = {
 """Patterns of ids, the extra that has them, and the module that registers them when it is imported."""
 
 
+def suite_of(env_id: str) -> tuple[str, str] | None:
+    """The extra that has `env_id`, and the module to import for it; None if it belongs to no suite."""
+    found = (suite for pattern, suite in REGISTERED_BY.items() if re.fullmatch(pattern, env_id))
+    return next(found, None)
+
+
 def register_suite(env_id: str) -> None:
     """Import the suite that registers `env_id`, if there is one; UsageError if it is not installed."""
-    for pattern, (extra, module) in REGISTERED_BY.items():
-        if re.fullmatch(pattern, env_id):
-            if find_spec(module) is None or find_spec(EXTRAS[extra]) is None:
-                raise UsageError([missing(env_id, extra)])
-            import_module(module)
+    if (suite := suite_of(env_id)) is not None:
+        extra, module = suite
+        if find_spec(module) is None or find_spec(EXTRAS[extra]) is None:
+            raise UsageError([missing(env_id, extra)])
+        import_module(module)
 
 
 def missing(env_id: str, extra: str) -> str:

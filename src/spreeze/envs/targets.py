@@ -9,6 +9,8 @@ import difflib
 import functools
 import importlib
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -17,9 +19,10 @@ from gymnasium.vector import VectorEnv
 from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.errors import UsageError
 from spreeze.text import nearest
+from spreeze.user_code import allow_beside, load_file
 
 EnvTarget = str | Callable[..., Any]
-"""A Gymnasium id, `module:Id`, `package.module:EnvClass`, a class, a function that makes an environment,
+"""A Gymnasium id, `module:Id`, `package.module:EnvClass`, `path/file.py:EnvClass`, a class, a function that makes an environment,
 or an `EnvPoolTarget`."""
 
 
@@ -33,6 +36,7 @@ def make_env(
             factory = _import_factory(module_name, name)
             if factory is not None:
                 return factory(**kwargs)  # type: ignore[no-any-return]
+            target = name
         if target not in gym.registry:
             register_suite(target)
         return gym.make(target, disable_env_checker=not checked, **kwargs)
@@ -41,17 +45,7 @@ def make_env(
 
 def _import_factory(module_name: str, name: str) -> Callable[..., Any] | None:
     """The class or function that `package.module:EnvClass` names; None for `module:Id`, a registered id."""
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise  # the module exists; something that it imports is missing
-        raise UsageError(
-            [
-                f"env {module_name}:{name}: there is no module {error.name!r} to import. "
-                "Run from the folder that contains it, or install it."
-            ]
-        ) from None
+    module = _import_module(module_name, name)
     factory = getattr(module, name, None)
     if factory is None and not any(
         known.rpartition("/")[2] == name.rpartition("/")[2] for known in gym.registry
@@ -64,7 +58,28 @@ def _import_factory(module_name: str, name: str) -> Callable[..., Any] | None:
                 f"env {module_name}:{name}: module {module_name} neither defines nor registers {name!r}.{hint}"
             ]
         )
+    if factory is None and name in gym.registry:  # its class may be in another file of the user's
+        allow_beside(module.__name__, str(gym.registry[name].entry_point).partition(":")[0])
     return factory
+
+
+def _import_module(module_name: str, name: str) -> ModuleType:
+    """A user's module, by name or by file."""
+    if module_name.endswith(".py"):
+        if not Path(module_name).is_file():
+            raise UsageError([f"env {module_name}:{name}: there is no file {module_name}."])
+        return load_file(Path(module_name))
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise  # the module exists; something that it imports is missing
+        raise UsageError(
+            [
+                f"env {module_name}:{name}: there is no module {error.name!r} to import. "
+                "Run from the folder that contains it, or install it."
+            ]
+        ) from None
 
 
 def target_name(target: EnvTarget) -> str:
@@ -87,7 +102,12 @@ def picklable_target(target: EnvTarget) -> EnvTarget:
         spec = gym.registry[target]
         if not str(spec.entry_point).startswith("gymnasium.envs."):
             return functools.partial(gym.make, spec, disable_env_checker=True)
-    return target
+    return absolute_target(target) if isinstance(target, str) else target
+
+
+def absolute_target(name: str) -> str:
+    """The same target in any folder: an environment may change the working folder."""
+    return str(Path(name).absolute()) if ".py:" in name else name
 
 
 def unknown_env(name: str, error: Exception) -> str:

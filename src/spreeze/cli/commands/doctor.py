@@ -119,7 +119,7 @@ def _torch(gpu_present: bool) -> Finding:
     # In a separate process, because a broken driver can crash the one that asks.
     code = "import torch; print(int(torch.cuda.is_available()))"
     answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
     )
     sees = answer.stdout.strip() == "1"
     return Finding(

@@ -30,6 +30,7 @@ from spreeze.learning.updater import Updater
 from spreeze.machine.facts import cache_folder
 from spreeze.machine.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, unfused_arithmetic
+from spreeze.user_code import allow
 
 
 def compile_step(key: CompileKey) -> None:
@@ -127,4 +128,6 @@ if __name__ == "__main__":
     die_with_parent(int(sys.argv[1]))
     # This process inherited the learner's cores; use those that are left to the others.
     os.sched_setaffinity(0, map(int, sys.argv[2].split(",")))
-    compile_step(CompileKey(**json.load(sys.stdin)))
+    job = json.load(sys.stdin)
+    allow(job["user_code"])
+    compile_step(CompileKey(**job["key"]))

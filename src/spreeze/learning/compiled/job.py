@@ -19,6 +19,7 @@ from spreeze.learning.compiled.load import CompiledUpdate, load_compiled, loads_
 from spreeze.learning.step import StepFunction
 from spreeze.machine.affinity import other_cores
 from spreeze.machine.facts import compiler
+from spreeze.user_code import allowed
 
 SWITCH_S = 0.0005
 """Python's switch interval while a thread loads: the learner's thread must get its turns."""
@@ -114,12 +115,13 @@ class Compilation:
     def _start_process(self) -> subprocess.Popen[bytes]:
         cores = ",".join(map(str, other_cores()))
         module = "spreeze.learning.compiled.compiler"
-        command = [sys.executable, "-m", module, str(os.getpid()), cores]
+        command = [sys.executable, "-P", "-m", module, str(os.getpid()), cores]
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         assert process.stdin is not None
-        process.stdin.write(json.dumps(dataclasses.asdict(self.key)).encode())
+        job = {"key": dataclasses.asdict(self.key), "user_code": allowed()}
+        process.stdin.write(json.dumps(job).encode())
         process.stdin.close()
         return process
 

@@ -31,6 +31,7 @@ from typing import Any
 import setproctitle
 
 from spreeze.machine.lifeline import die_with_parent
+from spreeze.user_code import allow
 
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
@@ -122,6 +123,7 @@ def _become_child(
         os.close(output)
         faulthandler.enable()
         sys.path[:] = job["sys_path"]
+        allow(job["user_code"])
         module, name = job["function"].split(":")
         code = getattr(importlib.import_module(module), name)(job["payload"], *given)
     except BaseException:

@@ -20,6 +20,7 @@ from spreeze.roles.context import Job
 from spreeze.run.processes import forkserver
 from spreeze.run.processes.call_result import CallResult, Raised, Refused
 from spreeze.run.processes.servers import ForkServers, Server
+from spreeze.user_code import allowed
 from spreeze.wires.arena import Arena
 
 CALL_LIMIT_S = 120.0
@@ -86,7 +87,12 @@ class Processes:
         server = self._servers.get(with_torch)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        request = {"function": function, "payload": payload, "sys_path": sys.path}
+        request = {
+            "function": function,
+            "payload": payload,
+            "sys_path": sys.path,
+            "user_code": allowed(),
+        }
         try:
             forkserver.send(server.socket, request, (writing, *fds, output))
         finally:
