@@ -1,13 +1,27 @@
 # The commands of the README and of CI. Each one first installs what it needs into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+# Every package must have a hash of the lock; --no-deps, because the lock lists all of them.
+LOCKED := $(PIP) --require-hashes --no-deps
+# Then Spreeze itself and PyTorch, which no lock can name: its build depends on the machine (see constraints.txt).
+INSTALL := $(PIP) --no-build-isolation -c constraints.txt
 
 PYTEST := $(BIN)/python -m pytest
 # Two test files at a time: most tests wait for the processes that they start.
 PARALLEL := --numprocesses 2 --dist loadfile
 
-.PHONY: train test suites check format docs learning bench clean
+# A tool that is no dependency of the project, in a virtual environment that is removed afterwards.
+TOOL = set -e; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; $(PYTHON) -m venv "$$tools"; \
+  "$$tools/bin/pip" install --quiet --disable-pip-version-check
+# PyTorch and what comes with its build for GPUs.
+NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
+  nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse \
+  nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \
+  $(NOT_LOCKED:%=--no-emit-package %)
+
+.PHONY: train test suites check format docs learning bench lock audit sbom clean
 
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
@@ -39,6 +53,18 @@ learning: .venv/dev.stamp  ## train real tasks to real scores: about half an hou
 bench: .venv/dev.stamp  ## time to score on Pendulum-v1 over five seeds
 	$(BIN)/spreeze bench time-to-score Pendulum-v1 --cold --json bench/results/time-to-score-Pendulum-v1-$(shell nproc)cores.json
 
+lock:  ## write locks/: the versions and hashes of what `make` installs, for Python 3.11 and newer
+	@$(TOOL) uv; PATH="$$tools/bin:$$PATH"; \
+	$(COMPILE) --upgrade -c constraints.txt --extra dev -o locks/dev.txt pyproject.toml; \
+	echo hatchling | $(COMPILE) -c constraints.txt -c locks/dev.txt --extra classic --extra dashboard -o locks/train.txt pyproject.toml -
+
+audit:  ## look for known vulnerabilities in what is locked; needs the network
+	@$(TOOL) pip-audit; "$$tools/bin/pip-audit" --disable-pip --no-deps -r locks/dev.txt
+
+sbom:  ## write dist/sbom.json: what is locked, as CycloneDX
+	@mkdir -p dist
+	@$(TOOL) cyclonedx-bom; "$$tools/bin/cyclonedx-py" requirements locks/dev.txt --pyproject pyproject.toml -o dist/sbom.json
+
 clean:  ## remove .venv
 	rm -rf .venv
 
@@ -49,11 +75,13 @@ clean:  ## remove .venv
 	@$(PYTHON) -m venv .venv || \
 	  { echo "$(PYTHON) has no venv module. On Debian: apt install python3-venv"; rm -rf .venv; exit 1; }
 
-.venv/train.stamp: pyproject.toml constraints.txt | .venv/bin/python
+.venv/train.stamp: pyproject.toml constraints.txt locks/train.txt | .venv/bin/python
+	@$(LOCKED) -r locks/train.txt
 	@$(INSTALL) -e '.[classic,dashboard]'
 	@touch $@
 
-.venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
+.venv/dev.stamp: pyproject.toml constraints.txt locks/dev.txt | .venv/bin/python
+	@$(LOCKED) -r locks/dev.txt
 	@$(INSTALL) -e '.[dev]'
 	@touch $@ .venv/train.stamp
 
