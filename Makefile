@@ -21,13 +21,17 @@ NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cub
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \
   $(NOT_LOCKED:%=--no-emit-package %)
 
-.PHONY: train test suites check format docs learning bench lock audit sbom clean
+.PHONY: train test faults suites check format docs learning bench lock audit sbom clean
 
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
 test: .venv/dev.stamp  ## all tests except the long learning tests
 	$(PYTEST) $(PARALLEL) -m "not learning"
+
+faults: .venv/dev.stamp  ## every test that injects a fault or an attack; then writes docs/faults.md
+	$(PYTEST) $(PARALLEL) -m fault --fault-results tests/fault/results.json; \
+	  status=$$?; $(BIN)/python docs/faults.py && exit $$status
 
 suites: .venv/suites.stamp  ## one task of every suite, EnvPool included; installs another 1.4 GB
 	$(PYTEST) $(PARALLEL) tests/suites tests/unit/envs/test_envpool.py
@@ -46,6 +50,7 @@ format: .venv/dev.stamp  ## format and fix the sources the way `make check` want
 docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/
 	$(BIN)/python bench/tables.py
 	$(BIN)/python docs/knobs.py
+	$(BIN)/python docs/faults.py
 
 learning: .venv/dev.stamp  ## train real tasks to real scores: about half an hour on two cores
 	$(PYTEST) -m learning -s --timeout 1200

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -72,3 +75,49 @@ def recovered(request: pytest.FixtureRequest) -> Callable[[float], None]:
 def runs(tmp_path: Path) -> str:
     """The runs folder of one test."""
     return str(tmp_path / "runs")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The file that `make faults` records results in."""
+    parser.addoption("--fault-results", type=Path, help="record how tests of faults ended")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record in the main process; workers send it their reports."""
+    file = config.getoption("--fault-results")
+    if file is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FaultResults(file))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A report has no marks, but it has these."""
+    item.user_properties += [("fault", mark.args[0]) for mark in item.iter_markers("fault")]
+
+
+class FaultResults:
+    """How each test with the mark `fault` ended; docs/faults.py makes a page of it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.results: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Called after setup, call and teardown of each test. The worst case of a test counts."""
+        properties = dict(report.user_properties)
+        if "fault" not in properties or (report.passed and report.when != "call"):
+            return
+        ranks = ("skipped", "passed", "failed")
+        result = self.results.setdefault(report.nodeid.partition("[")[0], {"outcome": "skipped"})
+        result["outcome"] = max(result["outcome"], report.outcome, key=ranks.index)
+        times = [seconds for name, seconds in report.user_properties if name == "recovery_s"]
+        if times:
+            result["recovery_s"] = round(max(*times, result.get("recovery_s", 0.0)), 3)
+
+    def pytest_sessionfinish(self) -> None:
+        """Add them to the file. A skipped test says nothing, so its last result stays."""
+        known = json.loads(self.file.read_text()) if self.file.exists() else {}
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        for test, result in self.results.items():
+            if result["outcome"] != "skipped" or test not in known:
+                known[test] = {**result, "date": today}
+        self.file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
