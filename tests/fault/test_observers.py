@@ -34,6 +34,9 @@ def ask(port: int, path: str, token: str) -> Any:
         connection.close()
 
 
+@pytest.mark.fault("F10")
+@pytest.mark.fault("F77")
+@pytest.mark.fault("S02")
 def test_killed_observers_come_back_and_the_token_stays_secret(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "r"
     with training(tmp_path, "Pendulum-v1") as process:

@@ -131,6 +131,8 @@ def write_on(arena: Arena, life: int) -> None:
         number += size
 
 
+@pytest.mark.fault("F35")
+@pytest.mark.fault("F36")
 def test_no_wrong_row_comes_out_of_a_lane_whose_writers_are_killed(children: Children) -> None:
     """The reader is always about to be lapped; a new reader after each kill sees whole rows, too."""
     times = random.Random()
@@ -218,6 +220,8 @@ def follow(arena: Arena, me: int) -> None:
             counts[REFUSED] += 1
 
 
+@pytest.mark.fault("F27")
+@pytest.mark.fault("F28")
 def test_no_torn_weights_are_taken_from_publishers_that_are_killed(children: Children) -> None:
     """Each kill leaves a readable version, the versions continue, and the readers follow them."""
     times = random.Random()

@@ -112,6 +112,7 @@ def dashboard(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str
 # S01: this machine only, unless asked for, and then with a token.
 
 
+@pytest.mark.fault("S01")
 def test_only_this_machine_can_connect(served: Served) -> None:
     mine = [c for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN]
     assert {c.laddr.ip for c in mine if c.laddr.port == served.access.port} == {"127.0.0.1"}
@@ -122,6 +123,8 @@ def test_only_this_machine_can_connect(served: Served) -> None:
                     socket.create_connection((found.address, served.access.port), 2).close()
 
 
+@pytest.mark.fault("S01")
+@pytest.mark.fault("S24")
 def test_the_network_may_look_only_with_a_token_and_is_warned_of(tmp_path: Path) -> None:
     make_run(tmp_path, "a")
     refused = dashboard(str(tmp_path), "--host", "0.0.0.0", "--no-token")
@@ -162,6 +165,7 @@ def test_wrong_input_is_refused_before_anything_listens(
 # S02: a secret of 128 bits; where it may be seen is tested beside a real run.
 
 
+@pytest.mark.fault("S02")
 def test_without_the_token_nothing_is_told(served: Served) -> None:
     assert len(served.access.token or "") >= 22
     assert new_token() != new_token()
@@ -179,6 +183,7 @@ def test_without_the_token_nothing_is_told(served: Served) -> None:
 # S03: a name of a stranger that leads here is not ours.
 
 
+@pytest.mark.fault("S03")
 def test_a_rebound_name_is_refused_on_every_route_by_every_method(served: Served) -> None:
     port = served.access.port
     for path in [*served.paths(), "/nothing"]:
@@ -194,6 +199,7 @@ def test_a_rebound_name_is_refused_on_every_route_by_every_method(served: Served
 
 
 @pytest.mark.parametrize("origin", ["none", "null", "evil", "own"])
+@pytest.mark.fault("S04")
 def test_other_origins_are_refused(served: Served, origin: str) -> None:
     names = {"null": "null", "evil": "http://evil.test"}
     names["own"] = f"http://127.0.0.1:{served.access.port}"
@@ -207,6 +213,7 @@ def test_other_origins_are_refused(served: Served, origin: str) -> None:
         assert not [name for name in answers if name.startswith("access-control")], method
 
 
+@pytest.mark.fault("S04")
 def test_requests_that_other_sites_cause_are_refused_and_the_cookie_stays_home(
     served: Served,
 ) -> None:
@@ -223,6 +230,8 @@ def test_requests_that_other_sites_cause_are_refused_and_the_cookie_stays_home(
 # S05 and S06: what is not listed is not there; nothing can be changed.
 
 
+@pytest.mark.fault("S05")
+@pytest.mark.fault("S06")
 def test_routes_and_methods_are_a_list(served: Served) -> None:
     assert {route.path: set(route.methods or ()) for route in served.page.routes} == ROUTES
     before = {path: path.stat().st_mtime_ns for path in served.folder.rglob("*")}
@@ -238,6 +247,7 @@ def test_routes_and_methods_are_a_list(served: Served) -> None:
 # S07: no address becomes a path.
 
 
+@pytest.mark.fault("S07")
 def test_no_address_leads_out_of_the_runs(served: Served, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -289,6 +299,7 @@ def test_no_address_leads_out_of_the_runs(served: Served, tmp_path: Path) -> Non
 # S08: strict headers; what a run says is data.
 
 
+@pytest.mark.fault("S08")
 def test_every_answer_has_the_strict_headers(served: Served) -> None:
     for path in [*served.paths(), "/nothing"]:
         _, headers, _ = served.ask(path)
@@ -303,6 +314,8 @@ def test_every_answer_has_the_strict_headers(served: Served) -> None:
     assert "http" not in page, "everything the page needs is here"
 
 
+@pytest.mark.fault("F78")
+@pytest.mark.fault("S08")
 def test_hostile_values_come_as_bounded_plain_json(served: Served) -> None:
     run = make_run(served.folder, "<img src=x onerror=alert(1)>")
     deep: Any = "x"
@@ -358,6 +371,7 @@ def until_closed(sock: socket.socket, part: bytes, most: int) -> int:
     return sent
 
 
+@pytest.mark.fault("S09")
 def test_bodies_and_headers_are_capped(served: Served) -> None:
     before = psutil.Process().memory_info().rss
     for verb, status in (("POST", b"405"), ("GET", b"413")):
@@ -376,6 +390,7 @@ def test_bodies_and_headers_are_capped(served: Served) -> None:
     assert served.ask("/")[0] == 200
 
 
+@pytest.mark.fault("S09")
 def test_who_does_not_ask_in_time_is_dropped(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +412,7 @@ def refuses(sock: socket.socket) -> bool:
     return False
 
 
+@pytest.mark.fault("S09")
 def test_connections_are_counted(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 5)
     held = [socket.create_connection(("127.0.0.1", served.access.port), 10) for _ in range(5)]
@@ -408,6 +424,8 @@ def test_connections_are_counted(served: Served, monkeypatch: pytest.MonkeyPatch
     assert eventually(lambda: served.ask("/")[0] == 200)
 
 
+@pytest.mark.fault("F76")
+@pytest.mark.fault("S09")
 def test_a_page_that_never_reads_is_dropped_and_others_are_served(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +466,7 @@ def eventually(condition: Any, seconds: float = 10.0) -> bool:
 # S10: what goes wrong inside stays inside.
 
 
+@pytest.mark.fault("S10")
 def test_an_error_inside_is_not_shown(
     served: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

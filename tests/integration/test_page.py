@@ -238,6 +238,8 @@ def test_what_is_missing_is_explained(browser: Any, tmp_path: Path) -> None:
         look.wait("document.querySelector('#runs-empty').textContent.includes('spreeze train')")
 
 
+@pytest.mark.fault("F78")
+@pytest.mark.fault("S08")
 def test_hostile_names_and_values_are_shown_as_text(browser: Any, tmp_path: Path) -> None:
     attack = "<img src=x onerror=alert(1)>"
     run = make_run(tmp_path, attack, extra={f"train/{attack}": 1.0})

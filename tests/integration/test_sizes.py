@@ -105,6 +105,7 @@ def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
         )
 
 
+@pytest.mark.fault("F55")
 def test_a_batch_that_does_not_fit_is_halved_and_the_user_is_told(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -291,6 +291,7 @@ def test_serial_mode_raises_the_environments_own_error(runs: str) -> None:
     ("env", "ratio", "waiting"),
     [(fakes.CountEnv, 0.02, "samplers"), (fakes.slow_env, 0.5, "learner")],
 )
+@pytest.mark.fault("F39")
 def test_the_ratio_of_updates_to_steps_is_held_from_either_side(
     runs: str, env: Any, ratio: float, waiting: str
 ) -> None:
@@ -331,6 +332,7 @@ def test_what_an_environment_prints_goes_to_its_log(
     assert "noise" not in out + err
 
 
+@pytest.mark.fault("F43")
 def test_steps_that_are_not_finite_are_dropped_and_reported(runs: str) -> None:
     run = spreeze.train(fakes.nan_env, runs=runs, steps="4000", **SMALL)
     assert run.summary["steps_rejected"] >= 1
@@ -358,6 +360,8 @@ def test_n_step_and_vector_environments_train(runs: str) -> None:
     assert math.isfinite(records(run.path, "learner-0")[-1]["train/critic_loss"])
 
 
+@pytest.mark.fault("F16")
+@pytest.mark.fault("F18")
 def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -382,6 +386,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["script runs", "finished", "finished"]
 
 
+@pytest.mark.fault("F15")
 def test_training_works_in_a_thread_as_in_a_notebook(runs: str) -> None:
     results: list[Any] = []
     thread = threading.Thread(
@@ -394,6 +399,7 @@ def test_training_works_in_a_thread_as_in_a_notebook(runs: str) -> None:
     assert results[0].summary["state"] == "finished"
 
 
+@pytest.mark.fault("F19")
 def test_two_runs_in_a_row_in_one_process(runs: str) -> None:
     for name in ("one", "two"):
         assert (
@@ -440,6 +446,7 @@ def test_a_vector_environment_may_have_any_number_of_environments(runs: str) -> 
     assert run.summary["envs_per_process"] == 19
 
 
+@pytest.mark.fault("F67")
 def test_resuming_from_python_with_another_ratio_and_another_environment(pendulum: Path) -> None:
     folder = str(pendulum.parent)
     before = RunDir(pendulum).read("summary")
@@ -469,6 +476,7 @@ def test_rates_count_from_the_first_update_in_every_mode(runs: str) -> None:
     assert 0 < run.summary["sample_hz"] <= 2000 + 16
 
 
+@pytest.mark.fault("F19")
 def test_runs_that_start_in_the_same_second_have_different_names(runs: str) -> None:
     config = config_with(default_config(env="Pendulum-v1"), {"runs": runs})
     paths = {_claim(config) for _ in range(5)}

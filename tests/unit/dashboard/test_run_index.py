@@ -44,6 +44,7 @@ def test_the_index_finds_runs_as_they_appear(
         (object(), None),
     ],
 )
+@pytest.mark.fault("F78")
 def test_what_gets_through_is_plain_and_bounded(value: Any, cleaned: Any) -> None:
     assert clean(value) == cleaned
     json.dumps(clean(value), allow_nan=False).encode()

@@ -23,6 +23,7 @@ from spreeze.rows import RowFormat, row_layout
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("terminate", [True, False])
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.fault("F37")
 def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n_step: int) -> None:
     group, spec = count_group(mode, terminate, n_step=n_step)
     policy = Policy(spec, PolicyForm(hidden=(4,)))
@@ -64,6 +65,7 @@ def test_every_row_is_true_in_every_autoreset_mode(mode: Any, terminate: bool, n
 
 @pytest.mark.parametrize("terminate", [True, False])
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.fault("F37")
 def test_segments_hold_every_step_once_and_mark_the_ends_of_episodes(
     mode: Any, terminate: bool
 ) -> None:
@@ -150,6 +152,8 @@ def test_rows_pay_the_termination_cost_and_episode_returns_do_not(
     assert (paid[0]["discount"] == free[0]["discount"]).all()
 
 
+@pytest.mark.fault("F37")
+@pytest.mark.fault("F43")
 def test_a_segment_does_not_span_a_step_that_is_not_finite() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
     form = RowFormat(gamma=GAMMA, segment=4)
@@ -168,6 +172,7 @@ def test_a_segment_does_not_span_a_step_that_is_not_finite() -> None:
     assert np.isfinite(second["next_obs"]).all()
 
 
+@pytest.mark.fault("F43")
 def test_a_step_that_is_not_finite_is_dropped_and_its_episode_cut() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
     group = EnvGroup(

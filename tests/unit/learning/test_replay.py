@@ -231,6 +231,7 @@ def started(ctx: Any) -> tuple[Replay, Updater, Any]:
     return replay, updater, UpdateRunner(ctx, updater, replay)
 
 
+@pytest.mark.fault("F54")
 def test_a_replay_that_does_not_fit_on_the_gpu_is_in_host_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -254,6 +255,7 @@ def test_a_replay_that_does_not_fit_on_the_gpu_is_in_host_memory(
     assert float(updater.state["updates"]) == 1
 
 
+@pytest.mark.fault("F55")
 def test_out_of_memory_moves_the_replay_and_then_halves_the_batch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

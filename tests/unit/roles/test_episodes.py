@@ -98,6 +98,7 @@ def test_the_traceback_of_an_environment_in_a_worker_is_raised_here(trial: Any) 
         made.play()
 
 
+@pytest.mark.fault("F10")
 def test_a_killed_worker_is_noticed(trial: Any) -> None:
     made = trial(pendulum, num_processes=2)
     worker = made.pool._workers[0].process

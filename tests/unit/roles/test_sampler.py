@@ -48,6 +48,7 @@ def test_each_step_becomes_a_row_in_the_samplers_own_lane(stage: Any) -> None:
     assert len(rows_of(made, sampler=1)) == 0
 
 
+@pytest.mark.fault("F31")
 def test_rows_have_the_version_of_the_policy_that_acted(stage: Any) -> None:
     made = stage(**{"algo.n_step": 1, "sampler.random_steps": 0})
     work(made, 5)

@@ -235,6 +235,7 @@ def test_the_probe_measures_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(value > 0 for value in everything)
 
 
+@pytest.mark.fault("F54")
 def test_out_of_memory_ends_the_search_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def rate(_question: ProbeRequest, _spec: EnvSpec, batch: int) -> float:
         if batch > 1024:

@@ -79,6 +79,7 @@ def test_knobs_with_no_effect_or_a_bad_one_are_refused(
         ({"env.engine": "warp"}, ["--env.engine warp", "gymnasium, envpool"]),
     ],
 )
+@pytest.mark.fault("S14")
 def test_a_wrong_value_is_refused_with_what_is_allowed(
     knobs: dict[str, Any], parts: list[str]
 ) -> None:

@@ -55,12 +55,14 @@ def test_an_open_algorithm_keeps_given_knobs_when_it_is_chosen() -> None:
         assert chosen.hyper == dataclasses.replace(default, gamma=0.9)
 
 
+@pytest.mark.fault("S13")
 def test_a_stored_config_cannot_name_code() -> None:
     data = default_config("sac").to_json() | {"algo": "os:system"}
     with pytest.raises(UsageError, match="your own code"):
         config_from_json(data)
 
 
+@pytest.mark.fault("S14")
 def test_an_unknown_knob_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"Did you mean learner\.batch_size"):
         config_with(default_config(), {"learner.batchsize": 3})
@@ -87,6 +89,8 @@ def test_an_older_stored_config_gets_defaults_for_new_knobs() -> None:
     assert config_from_json(data).simulation.engine == "gymnasium"
 
 
+@pytest.mark.fault("S13")
+@pytest.mark.fault("S14")
 def test_a_stored_config_with_an_unknown_name_is_refused() -> None:
     data = default_config().to_json() | {"_target_": "os.system"}
     with pytest.raises(UsageError, match="_target_"):

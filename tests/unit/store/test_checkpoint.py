@@ -89,6 +89,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 @pytest.mark.fault("F64")
 @pytest.mark.parametrize("call", ["fsync", "rename", "symlink_to", "mkdir", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
+@pytest.mark.fault("F66")
 def test_a_disk_that_refuses_leaves_the_last_checkpoint_usable(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -139,6 +140,7 @@ def test_numbers_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
     assert load_training(tmp_path).updates == 10
 
 
+@pytest.mark.fault("F62")
 def test_everything_is_on_disk_before_it_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

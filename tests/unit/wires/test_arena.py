@@ -65,6 +65,7 @@ def test_blocks_do_not_overlap(shapes: list[tuple[tuple[int, ...], str]]) -> Non
         arena.close()
 
 
+@pytest.mark.fault("F22")
 def test_memory_is_zero_and_fully_allocated(arena: Arena) -> None:
     """All pages exist, so there is no SIGBUS later."""
     assert not any(arena[block.name].any() for block in BLOCKS)
@@ -74,6 +75,7 @@ def test_memory_is_zero_and_fully_allocated(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.fault("S17")
 def test_sealed_against_resizing(arena: Arena, change: int) -> None:
     """No process can shrink or grow the memory, or change the seals."""
     with pytest.raises(PermissionError):
@@ -94,6 +96,7 @@ def test_an_attached_arena_sees_the_same_memory(arena: Arena) -> None:
     assert arena["number"] == 7
 
 
+@pytest.mark.fault("F25")
 def test_a_different_layout_is_refused(arena: Arena) -> None:
     """Programs of different versions do not read each other's memory; the descriptor stays open."""
     before = num_fds()
@@ -103,6 +106,7 @@ def test_a_different_layout_is_refused(arena: Arena) -> None:
     assert os.fstat(arena.fd)
 
 
+@pytest.mark.fault("S17")
 def test_nothing_is_left_after_close() -> None:
     """No descriptor and no mapping remain, and there never was a name in /dev/shm."""
     names, files, mappings = os.listdir("/dev/shm"), num_fds(), num_mappings()
@@ -130,6 +134,7 @@ def test_the_descriptor_is_not_inheritable(arena: Arena) -> None:
     assert not os.get_inheritable(arena.fd)
 
 
+@pytest.mark.fault("F23")
 def test_running_out_of_memory_raises_and_leaves_no_descriptor() -> None:
     """A limit on file sizes stands in for a full machine: the kernel refuses at the same point."""
     files = num_fds()

@@ -192,6 +192,7 @@ def assert_proved(case: LaneCase, order: str, crashing: bool) -> None:
         pytest.param(LaneCase(3, 2, ((2, 2), (1, 2, 2)), (3,)), id="reader far behind"),
     ],
 )
+@pytest.mark.fault("F36")
 def test_lane(case: LaneCase, order: str) -> None:
     """One writer and one reader."""
     assert_proved(case, order, crashing=False)
@@ -207,6 +208,8 @@ def test_lane(case: LaneCase, order: str) -> None:
         pytest.param(LaneCase(3, 2, ((2, 1), (1,), (1, 2)), (3, 1)), id="blocks cut short"),
     ],
 )
+@pytest.mark.fault("F14")
+@pytest.mark.fault("F35")
 def test_lane_whose_writer_crashes_anywhere(case: LaneCase, order: str) -> None:
     """The same, with a writer that is killed at any point and replaced."""
     assert_proved(case, order, crashing=True)
@@ -313,6 +316,7 @@ def test_broken_writer_is_caught(broken: type[LaneWriter]) -> None:
         explore_lane(LaneCase(3, 2, ((2,), (2, 2), (2,)), (3,)), "sc", True, writer_class=broken)
 
 
+@pytest.mark.fault("F32")
 def test_lane_needs_stores_in_order() -> None:
     """Where stores overtake each other, as on ARM, the protocol does not hold."""
     with pytest.raises(AssertionError, match="wrong row"):
@@ -395,6 +399,8 @@ def explore_weights(
 
 @pytest.mark.parametrize("same_vector", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.fault("F27")
+@pytest.mark.fault("F29")
 def test_weights(order: str, same_vector: bool) -> None:
     """A publisher laps its reader: weights are whole and have their own stamp, or are refused.
 
@@ -409,6 +415,8 @@ def test_weights(order: str, same_vector: bool) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("successor", [0, 1, 2])
+@pytest.mark.fault("F14")
+@pytest.mark.fault("F28")
 def test_weights_whose_publisher_crashes_anywhere(order: str, successor: int) -> None:
     """The last version stays readable, and a successor continues from it."""
     seen = explore_weights(order, (1, 2, successor), 2)
@@ -483,6 +491,7 @@ def test_publisher_with_a_single_slot_is_caught(monkeypatch: pytest.MonkeyPatch)
         explore_weights("sc", (1, 1, 0), 1)
 
 
+@pytest.mark.fault("F32")
 def test_weights_need_stores_in_order() -> None:
     """Where stores overtake each other, as on ARM, a seal proves nothing."""
     with pytest.raises(AssertionError, match="torn weights"):

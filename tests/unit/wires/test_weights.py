@@ -105,6 +105,7 @@ def test_no_flipped_bit_is_accepted(arena: Arena, weights: Weights) -> None:
         assert_reads(weights, 1)
 
 
+@pytest.mark.fault("F29")
 def test_a_slot_that_was_reused_during_the_copy_is_refused(arena: Arena, weights: Weights) -> None:
     """The vector and its checksum may be right, but the seal is not that of this version."""
     publish(weights, 1)
@@ -117,6 +118,7 @@ def test_a_slot_that_was_reused_during_the_copy_is_refused(arena: Arena, weights
 
 
 @pytest.mark.parametrize("before", range(1, SLOTS + 2))
+@pytest.mark.fault("F28")
 def test_a_learner_killed_while_it_publishes_leaves_the_last_version(
     arena: Arena, weights: Weights, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
