@@ -6,26 +6,23 @@ its start until it is killed. So a mix of two rows, two versions or two lives is
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 
-from spreeze.machine.lifeline import die_with_parent
+import verified_rows
+from forked import Children, forked
 from spreeze.rows import Rows, row_layout
 from spreeze.spec import EnvSpec, Floats
 from spreeze.wires.arena import Arena, Block
 from spreeze.wires.experience import COMMITTED, RESERVED, Experience, LaneReader, experience_blocks
 from spreeze.wires.weights import Stamp, Weights, weights_blocks
 
-# The children only compute with numpy and leave by os._exit, so threads of this process do no harm.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 NUM_LIVES = 40
@@ -38,51 +35,10 @@ NUM_WEIGHTS = 65_536  # 256 KiB
 ACCEPTED, REFUSED, WRONG, HAVE = range(4)
 
 
-class Children:
-    """Forked processes."""
-
-    def __init__(self) -> None:
-        self.pids: set[int] = set()
-
-    def start(self, function: Callable[..., None], *arguments: Any) -> int:
-        """Call a function in a child, which exits with 0 if the function returns."""
-        parent = os.getpid()
-        if (pid := os.fork()) == 0:
-            _be_child(parent, function, arguments)
-        self.pids.add(pid)
-        return pid
-
-    def kill(self, pid: int) -> None:
-        """Kill a child; it must still be running."""
-        os.kill(pid, signal.SIGKILL)
-        assert self.reap(pid) == -signal.SIGKILL
-
-    def reap(self, pid: int) -> int:
-        """Wait until a child ends; returns its exit code."""
-        _, status = os.waitpid(pid, 0)
-        self.pids.remove(pid)
-        return os.waitstatus_to_exitcode(status)
-
-
-def _be_child(parent: int, function: Callable[..., None], arguments: Any) -> NoReturn:
-    try:
-        die_with_parent(parent)
-        function(*arguments)
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
 @pytest.fixture
 def children() -> Iterator[Children]:
-    """Kill and reap every child at the end."""
-    children = Children()
-    yield children
-    for pid in list(children.pids):
-        os.kill(pid, signal.SIGKILL)
-        children.reap(pid)
+    with forked() as children:
+        yield children
 
 
 @contextmanager
@@ -181,6 +137,38 @@ def test_a_reader_that_ignores_reservations_would_be_fooled(children: Children) 
                 break
     print(f"{life + 1} kills: {wrong} wrong rows")
     assert wrong > 0
+
+
+# --- experience, from the environment to the learner
+
+
+@pytest.mark.fault("F34")
+def test_every_row_of_samplers_that_are_killed_is_what_their_environments_did(
+    children: Children,
+) -> None:
+    counts = verified_rows.stress(children, num_rows=1_000_000, num_kills=20)
+    print(counts)
+    assert counts.wrong == 0
+    assert counts.rows >= 1_000_000
+    assert counts.kills >= 20
+
+
+@pytest.mark.parametrize("column", range(verified_rows.LAYOUT.width))
+def test_a_row_with_one_wrong_bit_is_found(column: int) -> None:
+    rows = verified_rows.some_rows(3)
+    assert not verified_rows.is_wrong(rows).any()
+    rows.view(np.uint32).reshape(len(rows), -1)[1, column] ^= 1
+    assert verified_rows.is_wrong(rows).tolist()[1]
+
+
+def test_a_missing_and_a_doubled_step_are_found() -> None:
+    rows = verified_rows.some_rows(3)
+    check = verified_rows.Sequence(lane=1)
+    assert check.num_wrong(rows) == 0
+    assert verified_rows.Sequence(lane=1).num_wrong(np.delete(rows, 5)) == 1
+    assert verified_rows.Sequence(lane=1).num_wrong(np.insert(rows, 5, rows[5])) == 1
+    assert verified_rows.Sequence(lane=0).num_wrong(rows) == len(rows), "of another lane"
+    assert check.num_wrong(rows) == 1, "the same rows again"
 
 
 # --- weights
