@@ -20,6 +20,7 @@ NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cub
   nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \
   $(NOT_LOCKED:%=--no-emit-package %)
+BUILD_TOOLS := printf 'hatchling\neditables\n'
 
 .PHONY: train test faults suites check format docs learning bench lock audit sbom clean
 
@@ -60,8 +61,8 @@ bench: .venv/dev.stamp  ## time to score on Pendulum-v1 over five seeds
 
 lock:  ## write locks/: the versions and hashes of what `make` installs, for Python 3.11 and newer
 	@$(TOOL) uv; PATH="$$tools/bin:$$PATH"; \
-	$(COMPILE) --upgrade -c constraints.txt --extra dev -o locks/dev.txt pyproject.toml; \
-	echo hatchling | $(COMPILE) -c constraints.txt -c locks/dev.txt --extra classic --extra dashboard -o locks/train.txt pyproject.toml -
+	$(BUILD_TOOLS) | $(COMPILE) --upgrade -c constraints.txt --extra dev -o locks/dev.txt pyproject.toml -; \
+	$(BUILD_TOOLS) | $(COMPILE) -c constraints.txt -c locks/dev.txt --extra classic --extra dashboard -o locks/train.txt pyproject.toml -
 
 audit:  ## look for known vulnerabilities in what is locked; needs the network
 	@$(TOOL) pip-audit; "$$tools/bin/pip-audit" --disable-pip --no-deps -r locks/dev.txt
