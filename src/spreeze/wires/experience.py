@@ -31,6 +31,8 @@ from spreeze.rows import Layout, Rows, as_matrix
 from spreeze.wires.arena import Arena, Block
 
 RESERVED, COMMITTED = 0, 1
+MOST_LOST = 1 << 40
+"""More rows lost in one go are no count but an overwritten word, and would overflow the run's counter."""
 
 
 def experience_blocks(layout: Layout, num_lanes: int, capacity: int, block: int) -> list[Block]:
@@ -81,34 +83,36 @@ class LaneReader:
         """Start with row number `start`."""
         self._words = words
         self._rows = rows
-        self._capacity = len(rows) - block
+        self.capacity = len(rows) - block
         self._next = start
         self.num_lost = 0
 
     @property
     def num_waiting(self) -> int:
         """Committed rows that are not drained yet, including overwritten ones."""
-        return int(self._words[COMMITTED]) - self._next
+        return max(int(self._words[COMMITTED]) - self._next, 0)
 
     def drain(self, into: NDArray[Any]) -> NDArray[Any]:
         """Copy the oldest new rows to the front of `into`; returns the part of `into` with whole rows."""
         committed = int(self._words[COMMITTED])
-        oldest = committed - self._capacity
+        # No writer goes back: an environment's native code has overwritten the word. Continue from there.
+        self._next = min(self._next, committed)
+        oldest = committed - self.capacity
         if self._next < oldest:
             self._lose(oldest - self._next)
         start, num_rows = self._next, min(committed - self._next, len(into))
-        slot = start % self._capacity
-        head = min(num_rows, self._capacity - slot)
+        slot = start % self.capacity
+        head = min(num_rows, self.capacity - slot)
         into[:head] = self._rows[slot : slot + head]
         into[head:num_rows] = self._rows[: num_rows - head]
         self._next = start + num_rows
         # The re-check: a slot that the writer has reserved by now may have been half-written.
-        spoilt = min(max(int(self._words[RESERVED]) - self._capacity - start, 0), num_rows)
+        spoilt = min(max(int(self._words[RESERVED]) - self.capacity - start, 0), num_rows)
         self.num_lost += spoilt
         return into[spoilt:num_rows]
 
     def _lose(self, num_rows: int) -> None:
-        self.num_lost += num_rows
+        self.num_lost += min(num_rows, MOST_LOST)
         self._next += num_rows
 
 

@@ -26,7 +26,7 @@ class Intake:
     def move_to(self, replay: Replay, version: int) -> None:
         """Move new rows to the replay; beside running updates no more than its slack."""
         # Only the rows that wait now, not those written meanwhile: updates must go on.
-        waiting = sum(lane.num_waiting for lane in self._lanes)
+        waiting = sum(min(lane.num_waiting, lane.capacity) for lane in self._lanes)
         while waiting > 0:
             rows = replay.insert_from(self._drain)
             if len(rows):
