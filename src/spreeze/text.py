@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+SECRET = re.compile(r"token|key|secret|passw|credential", re.IGNORECASE)
+"""Names whose value nobody else should see."""
 
 
 def short(value: float | None) -> str:
@@ -34,3 +38,19 @@ def suggest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """A hint to append to a message: the nearest known name, or nothing."""
     found = nearest(name, known, cutoff)
     return f" Did you mean {found}?" if found else ""
+
+
+def without_secrets(arguments: Iterable[str]) -> list[str]:
+    """A command line whose secrets are masked: `--api-key ...`, `--api-key=...`, `api_key=...`."""
+    shown: list[str] = []
+    hide = False
+    for text in arguments:
+        name, equals, _ = text.partition("=")
+        if hide and not text.startswith("-"):
+            shown.append("...")
+            hide = False
+            continue
+        secret = SECRET.search(name) is not None
+        shown.append(f"{name}=..." if secret and equals else text)
+        hide = secret and text.startswith("-") and not equals
+    return shown

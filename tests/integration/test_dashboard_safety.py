@@ -22,9 +22,10 @@ import pytest
 from fake_runs import PIXEL, append, make_run, write
 from spreeze.cli.commands.dashboard import Arguments, hosts
 from spreeze.dashboard import events, server
-from spreeze.dashboard.access import LOCAL_NAMES, Access, new_token
+from spreeze.dashboard.access import LOCAL_NAMES, Access
 from spreeze.dashboard.app import Page
 from spreeze.dashboard.runs import StoredRun
+from spreeze.dashboard.token import new_token
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "STEAL"]
 ROUTES = {

@@ -8,7 +8,6 @@ required, and only reading is allowed.
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
@@ -32,12 +31,6 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-TOKEN_BYTES = 16
-
-
-def new_token() -> str:
-    """128 random bits that can be part of an address."""
-    return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 @dataclass(frozen=True)

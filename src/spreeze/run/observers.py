@@ -14,7 +14,8 @@ from importlib.util import find_spec
 
 import cloudpickle
 
-from spreeze.dashboard.access import Access, new_token
+from spreeze.dashboard.access import Access
+from spreeze.dashboard.token import TokenFile, new_token
 from spreeze.envs.suites import advice
 from spreeze.run.processes.pool import Observer
 from spreeze.settings.config import Config
@@ -36,6 +37,7 @@ class Observers:
         """What status.json says about the page: its address without the token."""
         self._run_dir = run_dir
         self._socket: socket.socket | None = None
+        self._token: TokenFile | None = None
         self._learner_cores = config.learner_cores if config.cores == "separate" else 0
         self._end_reader, self._end_writer = os.pipe()
         if config.serial:
@@ -58,7 +60,7 @@ class Observers:
             return
         self._socket = listening
         port, token = listening.getsockname()[1], new_token()
-        write_secret(self._run_dir, token)
+        self._show_token(token)
         self.status = {"url": f"http://127.0.0.1:{port}/"}
         self.page = f"http://127.0.0.1:{port}/?token={token}"
         access = Access(port=port, token=token)
@@ -67,14 +69,26 @@ class Observers:
         fds = (self._end_reader, listening.fileno())
         self.all.append(Observer("dashboard", function, payload, fds))
 
+    def _show_token(self, token: str) -> None:
+        """Link the token into the run directory, for programs of this user."""
+        self._token = TokenFile(token)
+        try:
+            (self._run_dir.path / TOKEN_FILE).symlink_to(self._token.path)
+        except OSError as error:  # not every file system has links
+            self.notes.append(
+                f"there is no {TOKEN_FILE} ({error.strerror}): read {self._token.path}"
+            )
+
     def announce_end(self) -> None:
         """Tell them that everything is written; the token is deleted."""
         if self._end_writer >= 0:
             os.close(self._end_writer)
             self._end_writer = -1
             self.status = {}
-            with contextlib.suppress(OSError):  # such as a disk that is read-only by now
-                (self._run_dir.path / TOKEN_FILE).unlink(missing_ok=True)
+            if self._token is not None:
+                self._token.close()
+                with contextlib.suppress(OSError):  # such as a disk that is read-only by now
+                    (self._run_dir.path / TOKEN_FILE).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Free the port."""
@@ -82,10 +96,3 @@ class Observers:
         os.close(self._end_reader)
         if self._socket is not None:
             self._socket.close()
-
-
-def write_secret(run_dir: RunDir, token: str) -> None:
-    """Store the token so that only this user can read it."""
-    fd = os.open(run_dir.path / TOKEN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(fd, "w") as file:
-        file.write(token + "\n")

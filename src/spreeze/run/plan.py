@@ -36,6 +36,7 @@ from spreeze.settings.resume import check_resumed
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
+from spreeze.text import without_secrets
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
 from spreeze.wires.experience import experience_blocks
@@ -160,7 +161,7 @@ def _write_facts(path: Path, asked: Config, plan: Plan) -> None:
     write_atomic(
         path / "system.json",
         {
-            "command": sys.argv,
+            "command": without_secrets(sys.argv),
             "cpu": cpu_name(),
             "cores": machine.cores,
             "memory_gib": round(machine.memory_bytes / 2**30, 1),

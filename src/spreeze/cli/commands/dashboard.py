@@ -11,7 +11,8 @@ from pathlib import Path
 
 import tyro
 
-from spreeze.dashboard.access import LOCAL_NAMES, Access, new_token
+from spreeze.dashboard.access import LOCAL_NAMES, Access
+from spreeze.dashboard.token import TokenFile, new_token
 from spreeze.envs.suites import advice
 from spreeze.errors import UsageError
 from spreeze.store.rundir import find_run
@@ -32,7 +33,7 @@ class Arguments:
     allow_host: tuple[str, ...] = ()
     """Host names that browsers may use if --host opens the page to the network."""
     token: bool = True
-    """Require the secret token that is part of the printed address."""
+    """Require the secret token that is part of the address."""
 
 
 def main(arguments: list[str], _started_s: float) -> int:
@@ -58,8 +59,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     port = listening.getsockname()[1]
     access = Access(port, new_token() if args.token else None, hosts(args))
     shown = f"[{args.host}]" if ":" in args.host else args.host
-    secret = f"?token={access.token}" if access.token else ""
-    print(f"Page:  http://{shown}:{port}/{secret}", flush=True)
+    _print_address(f"http://{shown}:{port}/", access.token)
     if not is_local(args.host):
         print(
             "Note:  anyone on the network who has this address can see the page. It is not encrypted.",
@@ -68,6 +68,17 @@ def main(arguments: list[str], _started_s: float) -> int:
     print("Press Ctrl-C to stop the page. Training goes on.", flush=True)
     serve(Page(folder, first), access, listening)
     return 0
+
+
+def _print_address(address: str, token: str | None) -> None:
+    """Print the address of the page. Its token goes to a terminal only: a file may be a log that others read."""
+    if token is None:
+        print(f"Page:  {address}", flush=True)
+    elif sys.stdout.isatty():
+        print(f"Page:  {address}?token={token}", flush=True)
+    else:
+        print(f"Page:  {address}?token=...", flush=True)
+        print(f"Token: in {TokenFile(token).path} until this command ends", flush=True)
 
 
 def check(args: Arguments) -> None:
