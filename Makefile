@@ -65,7 +65,7 @@ lock:  ## write locks/: the versions and hashes of what `make` installs, for Pyt
 	$(BUILD_TOOLS) | $(COMPILE) -c constraints.txt -c locks/dev.txt --extra classic --extra dashboard -o locks/train.txt pyproject.toml -
 
 audit:  ## look for known vulnerabilities in what is locked; needs the network
-	@$(TOOL) pip-audit; "$$tools/bin/pip-audit" --disable-pip --no-deps -r locks/dev.txt
+	@$(TOOL) pip-audit; "$$tools/bin/pip-audit" --strict --disable-pip --require-hashes -r locks/dev.txt
 
 sbom:  ## write dist/sbom.json: what is locked, as CycloneDX
 	@mkdir -p dist

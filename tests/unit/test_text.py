@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spreeze.text import clock, short
+from spreeze.text import clock, short, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,18 @@ def test_large_numbers_get_a_unit(value: float | None, text: str) -> None:
 )
 def test_durations_are_seconds_then_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+@pytest.mark.fault("S23")
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("train Pendulum-v1 --seed 1", "train Pendulum-v1 --seed 1"),
+        ("--api-key abc --seed 1", "--api-key ... --seed 1"),
+        ("--WANDB_TOKEN=abc x", "--WANDB_TOKEN=... x"),
+        ("--env.kwargs password=abc", "--env.kwargs password=..."),
+        ("--token --seed 1", "--token --seed 1"),
+    ],
+)
+def test_secrets_of_a_command_line_are_masked(given: str, shown: str) -> None:
+    assert " ".join(without_secrets(given.split())) == shown
