@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from urllib.parse import quote
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fake_runs import PIXEL, append, make_run, write
 from spreeze.cli.commands.dashboard import Arguments, hosts
@@ -171,8 +174,8 @@ def test_without_the_token_nothing_is_told(served: Served) -> None:
     assert len(served.access.token or "") >= 22
     assert new_token() != new_token()
     for path in served.paths():
-        for given in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "spreeze=x; =;;"}):
-            status, _, body = served.ask(path, token=False, **given)
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "spreeze=x; =;;"}):
+            status, _, body = served.ask(path, token=False, **headers)
             assert (status, b"token" in body) == (403, True), path
     assert served.ask(f"/?token={served.access.token}", token=False)[0] == 200
     assert served.ask(f"/api/runs?token={served.access.token}", token=False)[0] == 403
@@ -478,4 +481,66 @@ def test_an_error_inside_is_not_shown(
     status, _, body = served.ask("/api/runs")
     assert status == 500
     assert body == b"Internal Server Error"
+    assert served.ask("/")[0] == 200
+
+
+# S25: whatever arrives, the next request is served.
+
+TOKEN = new_token()
+TEXT = st.text(st.characters(max_codepoint=255), max_size=60)
+HEADER = st.sampled_from(
+    ["host", "origin", "cookie", "authorization", "sec-fetch-site", "content-length", "range"]
+)
+TARGET = st.one_of(
+    TEXT,
+    st.builds(
+        "/{}?{}".format,
+        st.text("./%2eE5fc;\\abi0", max_size=40),
+        st.text("token=&%;0f[]", max_size=30),
+    ),
+)
+
+
+@pytest.mark.fault("S25")
+@given(
+    st.sampled_from(METHODS),
+    TARGET,
+    TEXT,
+    st.dictionaries(HEADER, TEXT),
+    st.sampled_from(["", "?"]),
+)
+def test_no_header_or_query_gets_past_the_token(
+    method: str, path: str, query: str, headers: dict[str, str], host: str
+) -> None:
+    access = Access(1234, TOKEN)
+    given_headers = headers if host else headers | {"host": "127.0.0.1"}
+    refusal = access.refuse(method, path, query.encode("latin-1"), given_headers)
+    assert refusal is not None
+    assert refusal[0] in (403, 405, 413)
+    assert TOKEN not in refusal[1]
+
+
+@pytest.mark.fault("S07")
+@pytest.mark.fault("S25")
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    target=TARGET, more=st.lists(st.tuples(HEADER, TEXT), max_size=4), raw=st.binary(max_size=60)
+)
+def test_random_requests_never_break_the_server(
+    served: Served, target: str, more: list[tuple[str, str]], raw: bytes
+) -> None:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in more)
+    for sent in (raw, request(served, "/x").replace(b"/x", target.encode("latin-1")) + raw):
+        with socket.create_connection(("127.0.0.1", served.access.port), 10) as sock:
+            sock.sendall(sent.replace(b"\r\n\r\n", b"\r\n" + lines.encode("latin-1") + b"\r\n"))
+            sock.shutdown(socket.SHUT_WR)
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                while part := sock.recv(65536):
+                    answer += part
+        assert b"Traceback" not in answer
+        assert b"root:" not in answer
+        assert not re.match(rb"HTTP/1.1 5\d\d", answer), answer
     assert served.ask("/")[0] == 200

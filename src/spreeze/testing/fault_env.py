@@ -237,6 +237,6 @@ def _reseed() -> None:
 
 
 def _start_program(own_session: bool) -> None:
-    program = [sys.executable, "-c", f"import time; time.sleep({LIFETIME_S})"]
+    program = [sys.executable, "-P", "-c", f"import time; time.sleep({LIFETIME_S})"]
     silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     os.posix_spawn(sys.executable, program, os.environ, file_actions=silent, setsid=own_session)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -255,3 +255,45 @@ def test_a_block_may_be_as_large_as_the_ring_but_not_larger() -> None:
     assert experience_blocks(LAYOUT, 1, 4, 4)
     with pytest.raises(ValueError, match="a lane of 4 rows cannot take blocks of 5"):
         experience_blocks(LAYOUT, 1, 4, 5)
+
+
+WORD = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.integers(-50, 50), st.sampled_from([2**63 - 1, -(2**63)])
+)
+
+
+@pytest.mark.fault("S18")
+@pytest.mark.fault("S25")
+@given(st.lists(st.tuples(WORD, WORD, st.integers(1, 20)), min_size=1, max_size=8))
+def test_overwritten_words_never_lead_out_of_the_lane(broken: list[tuple[int, int, int]]) -> None:
+    """Native code of an environment may write anywhere in the memory that its sampler has mapped."""
+    block, capacity = 3, 7
+    lane = np.zeros(capacity + block + 100, LAYOUT.dtype)
+    lane["version"] = 1
+    lane["version"][capacity + block :] = GARBAGE  # what lies behind the lane
+    words = np.zeros(8, np.int64)
+    reader = LaneReader(words, lane[: capacity + block], block)
+    for reserved, committed, size in broken:
+        words[RESERVED], words[COMMITTED] = reserved, committed
+        assert reader.num_waiting >= 0
+        into = np.zeros(size + 1, LAYOUT.dtype)
+        into["version"][size:] = 7  # what lies behind the buffer
+        rows = reader.drain(into[:size])
+        assert len(rows) <= min(size, capacity)
+        assert (rows["version"] == 1).all()
+        assert into["version"][size] == 7
+    assert abs(reader.num_lost) < 2**63, "the run counts in 64 bits"
+
+
+@pytest.mark.fault("S18")
+def test_a_lane_recovers_from_an_overwritten_word() -> None:
+    words, lane = np.zeros(8, np.int64), np.zeros(10, LAYOUT.dtype)
+    writer, reader = LaneWriter(words, lane, 3), LaneReader(words, lane, 3)
+    write(writer, [0, 1, 2])
+    assert drain(reader, 9) == [0, 1, 2]
+    words[COMMITTED] = 2**40
+    reader.drain(np.zeros(9, LAYOUT.dtype))
+    write(writer, [3, 4, 5])  # the writer knows its own count
+    drain(reader, 9)
+    write(writer, [6, 7, 8])
+    assert drain(reader, 9) == [6, 7, 8]
