@@ -5,10 +5,12 @@ A command is imported only when it runs, so `--help` loads no torch. Imported by
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from importlib import import_module
+from typing import IO
 
 COMMANDS = {
     "train": "train a policy until a target, a time or a number of steps is reached",
@@ -30,6 +32,13 @@ def main() -> None:
     """Run the command named on the command line and exit with its code."""
     started_s = time.monotonic()
     _open_closed_streams()
+    try:
+        _main(started_s)
+    finally:
+        _flush_streams()
+
+
+def _main(started_s: float) -> None:
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help", "help"):
         _print_help()
@@ -59,11 +68,14 @@ def main() -> None:
             raise UsageError([f"there is no command {name!r}. {hint}"])
         sys.exit(_run(name, arguments, started_s))
     except UsageError as error:
-        for problem in error.problems:
-            print(f"spreeze: {problem}", file=sys.stderr)
+        _say("\n".join(f"spreeze: {problem}" for problem in error.problems))
         sys.exit(USAGE)
     except RunFailed as error:
-        print(error, file=sys.stderr)
+        _say(str(error))
+        sys.exit(FAILED)
+    except BrokenPipeError:  # as in `spreeze runs | head -1`
+        if name == "train":
+            raise
         sys.exit(FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -98,6 +110,29 @@ def _open_closed_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_RDWR), fd)
             os.set_inheritable(fd, True)
             setattr(sys, name, os.fdopen(fd, "w" if fd else "r"))
+
+
+def silence(stream: IO[str]) -> None:
+    """Send what a stream still holds, and all that follows, nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _say(text: str) -> None:
+    """Print to standard error, if anyone reads it."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _flush_streams() -> None:
+    """Write what is left. What nobody reads or no disk holds is dropped: it must not change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            silence(stream)
 
 
 def _print_help() -> None:

@@ -1,10 +1,13 @@
-"""The screen: a page on a terminal, or a line every few seconds. The supervisor draws it."""
+"""The screen: a page on a terminal, or a line every few seconds. A thread draws what the supervisor hands over."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from types import TracebackType
 
@@ -16,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from spreeze.cli import silence
 from spreeze.run.plan import Plan
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.wording import describe_bottleneck, describe_decision
@@ -25,6 +29,8 @@ from spreeze.text import clock, short
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LINE_EVERY_S = 5.0
+LAST_LOOK_S = 1.0
+"""How long the end of a run waits for a terminal that takes nothing."""
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -40,12 +46,28 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in means)
 
 
+class Terminal(Console):
+    """Standard error. If it is a pipe that nobody reads any more, it falls silent."""
+
+    def __init__(self) -> None:
+        """As rich finds it."""
+        super().__init__(stderr=True, highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program."""
+        self.quiet = True
+        silence(self.file)
+
+
 class Screen:
-    """Shows a run on a console."""
+    """Shows a run on a console.
+
+    Its thread draws, because a terminal that is paused or a pipe that is full blocks whoever writes to it.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
         """A page that is redrawn if the console is a terminal, otherwise lines."""
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or Terminal()
         self._live = (
             Live(
                 console=self.console,
@@ -57,10 +79,16 @@ class Screen:
             else None
         )
         self._said_s = 0.0
+        self._next: tuple[Snapshot, RunDir, Config] | None = None
+        self._wake, self._closing = threading.Event(), False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._draw_all, name="screen", daemon=True)
 
     def __enter__(self) -> Screen:
         if self._live:
-            self._live.start()
+            with contextlib.suppress(OSError):
+                self._live.start()
+        self._thread.start()
         return self
 
     def __exit__(
@@ -69,18 +97,43 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live:
-            self._live.stop()
+        self._closing = True
+        self._wake.set()
+        self._thread.join(LAST_LOOK_S)
 
     def announce(self, what: Plan | str) -> None:
         """Before the start: print a line of text, or the settings that were chosen, with reasons."""
-        if isinstance(what, str):
-            self.console.print(what, markup=False)
-        else:
-            print_choices(self.console, what)
+        with contextlib.suppress(OSError):
+            if isinstance(what, str):
+                self.console.print(what, markup=False)
+            else:
+                print_choices(self.console, what)
 
     def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> None:
-        """Show the run as it is now."""
+        """Show the run as it is now, as soon as the terminal takes it. Raises what went wrong before."""
+        if self._error is not None:
+            raise self._error
+        self._next = replace(snap, evaluations=[*snap.evaluations]), run, config
+        self._wake.set()
+
+    def _draw_all(self) -> None:
+        """Draw the newest snapshot, until the end."""
+        try:
+            closing = False
+            while not closing:
+                self._wake.wait()
+                self._wake.clear()
+                closing, scene, self._next = self._closing, self._next, None
+                if scene is not None:
+                    with contextlib.suppress(OSError):  # such as a full disk; the next one may work
+                        self._draw(*scene)
+            if self._live:
+                with contextlib.suppress(OSError):
+                    self._live.stop()
+        except Exception as error:
+            self._error = error
+
+    def _draw(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         if self._live:
             self._live.update(page(snap, run, config, self.console.width), refresh=True)
         elif time.monotonic() - self._said_s >= LINE_EVERY_S:

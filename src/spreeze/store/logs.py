@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 from spreeze.faults import fault_point
 from spreeze.store.files import replace_bytes
 
 LOG_BYTES, KEPT_BYTES = 8 << 20, 1 << 20
 """When a log is cut, and how much of its end stays, in `<name>.log.1`."""
+
+
+class _Forgiving(io.FileIO):
+    """A stream that drops what cannot be written."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def forgive_failed_prints() -> None:
+    """Let `print` never raise in this process: on a full disk an environment's print would end its step."""
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        stream = io.BufferedWriter(_Forgiving(fd, "w", closefd=False))
+        text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", line_buffering=fd == 2)
+        setattr(sys, name, text)
 
 
 def cut_logs(folder: Path) -> tuple[int, int]:

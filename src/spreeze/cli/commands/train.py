@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -35,15 +36,13 @@ def main(arguments: list[str], started_s: float, servers: ForkServers | None = N
     config = parse(arguments)
     setproctitle.setproctitle(f"spreeze train {config.env}")
     # Imported after the flags are parsed: --help and a wrong flag stay fast.
-    from rich.console import Console
-
     from spreeze.cli.screen import Screen
     from spreeze.run.launch import launch
 
-    console = Console(stderr=True, highlight=False)
-    with Screen(console) as screen:
+    with Screen() as screen:
         run = launch(config, config.env, screen, started_s, screen.announce, servers)
-    print(report(run, config))
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        print(report(run, config), flush=True)
     return 130 if run.interrupted else 0
 
 

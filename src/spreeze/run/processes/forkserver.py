@@ -31,6 +31,7 @@ from typing import Any
 import setproctitle
 
 from spreeze.machine.lifeline import die_with_parent
+from spreeze.store.logs import forgive_failed_prints
 from spreeze.user_code import allow
 
 
@@ -122,6 +123,7 @@ def _become_child(
         os.dup2(output, 2)
         os.close(output)
         faulthandler.enable()
+        forgive_failed_prints()
         sys.path[:] = job["sys_path"]
         allow(job["user_code"])
         module, name = job["function"].split(":")
