@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections import deque
 from itertools import islice
 from typing import Any
@@ -113,6 +114,8 @@ class RunTail:
             return False
         offset = self._offsets.get(name, 0)
         with file:
+            if offset > os.fstat(file.fileno()).st_size:
+                offset = 0  # someone has emptied it
             file.seek(offset)
             data = file.read(READ_BYTES)
         lines, _, _ = data.rpartition(b"\n")

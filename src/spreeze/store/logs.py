@@ -25,11 +25,18 @@ class _Forgiving(io.FileIO):
             return memoryview(data).nbytes
 
 
+class _Open(io.TextIOWrapper):
+    """Standard output, which an environment may close while others still print."""
+
+    def close(self) -> None:
+        self.flush()
+
+
 def forgive_failed_prints() -> None:
     """Let `print` never raise in this process: on a full disk an environment's print would end its step."""
     for fd, name in ((1, "stdout"), (2, "stderr")):
         stream = io.BufferedWriter(_Forgiving(fd, "w", closefd=False))
-        text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", line_buffering=fd == 2)
+        text = _Open(stream, "utf-8", "backslashreplace", line_buffering=fd == 2)
         setattr(sys, name, text)
 
 

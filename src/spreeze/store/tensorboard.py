@@ -93,6 +93,10 @@ class TensorBoard:
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
+            path = Path(self._file.path)
+            with contextlib.suppress(OSError):
+                if path.stat().st_size == 0:  # or a disk that stays full gets one every second
+                    path.unlink()
         self._file = None
         self._metrics.offsets = dict(self._flushed)
 

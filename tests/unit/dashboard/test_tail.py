@@ -35,6 +35,15 @@ def test_after_the_first_poll_only_changes_are_sent(tmp_path: Path) -> None:
     assert len(rows(tail.snapshot(), "evaluator-0")) == 6
 
 
+def test_a_file_that_was_emptied_is_read_from_its_start(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a", num=5)
+    tail = RunTail(StoredRun(run))
+    tail.poll()
+    (run / "metrics" / "evaluator-0.jsonl").write_text('{"time_s": 9, "eval/mean_reward": 3.5}\n')
+    changes, _ = tail.poll()
+    assert [row[0] for row in rows(changes, "evaluator-0")] == [9]
+
+
 def test_decisions_and_events_are_notes(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a", num=1)
     append(run, "tuner-0", {"time_s": 1, "tuner/change": "batch 256 -> 512", "tuner/gain": 0.1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import subprocess
 import sys
@@ -16,9 +17,8 @@ from spreeze.store.tensorboard import TensorBoard
 
 
 def scalars(folder: Path) -> Iterator[tuple[str, int, float]]:
-    """(tag, step, value) of every scalar in the event file of a folder."""
-    (file,) = folder.iterdir()
-    data = file.read_bytes()
+    """(tag, step, value) of every scalar in the event files of a folder."""
+    data = b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
     while data:  # a record is its length, a checksum of that, the event, a checksum of that
         (length,) = struct.unpack("<Q", data[:8])
         event = Event.FromString(data[12 : 12 + length])
@@ -63,3 +63,37 @@ assert not {name for name in sys.modules if name.split(".")[0] == "torch"}
 import torch
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+
+
+@pytest.mark.fault("F64")
+@pytest.mark.parametrize("place", ["write", "flush"])
+def test_after_a_full_disk_a_new_file_has_what_the_old_one_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    metrics = Recorder(tmp_path / "metrics" / "evaluator-0.jsonl")
+
+    def record(step: int) -> None:
+        metrics.record(time_s=1.0, env_steps=step, updates=2, **{"eval/x": float(step)})
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    board = TensorBoard(tmp_path)
+    record(1)
+    board.update(flush=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(board._file), place, full)
+        record(2)
+        with pytest.raises(OSError, match="No space"):
+            board.update(flush=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        record(3)
+        with pytest.raises(OSError, match="No space"):  # and no file can be opened
+            board.update()
+    board.close()
+    metrics.close()
+    assert sorted(step for _, step, _ in scalars(tmp_path / "tensorboard")) == [
+        *([1, 2, 3] if place == "write" else [1, 2, 2, 3])
+    ]
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2

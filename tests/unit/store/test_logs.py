@@ -1,0 +1,64 @@
+"""Logs of bounded size."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spreeze.store import logs
+from spreeze.store.logs import KEPT_BYTES, LOG_BYTES, cut_logs
+
+
+@pytest.mark.fault("F48")
+def test_only_long_logs_are_cut_and_their_end_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "learner-0.log").write_bytes(b"a" * LOG_BYTES)
+    (tmp_path / "compiler.log").write_bytes(b"b" * LOG_BYTES + b"the end")
+    assert cut_logs(tmp_path) == (1, 0)
+    assert (tmp_path / "learner-0.log").stat().st_size == LOG_BYTES
+    assert (tmp_path / "compiler.log").read_bytes() == b""
+    kept = (tmp_path / "compiler.log.1").read_bytes()
+    assert len(kept) == KEPT_BYTES
+    assert kept.endswith(b"bbb" + b"the end")
+    assert cut_logs(tmp_path) == (0, 0)
+
+
+@pytest.mark.fault("F48")
+def test_on_a_full_disk_a_log_is_cut_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, __: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(logs, "replace_bytes", full)
+    (tmp_path / "learner-0.log").write_bytes(b"a" * (LOG_BYTES + 1))
+    assert cut_logs(tmp_path) == (1, 1)
+    assert (tmp_path / "learner-0.log").read_bytes() == b""
+
+
+@pytest.mark.fault("F48")
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "[os.dup2(os.open('/dev/full', os.O_WRONLY), fd) for fd in (1, 2)]",
+        "os.close(1), os.close(2)",
+        "sys.stdout.close(), sys.stderr.close()",
+    ],
+)
+def test_prints_never_raise(harm: str) -> None:
+    """On a full disk, or after an environment has closed the stream."""
+    script = f"""
+import os, sys
+from spreeze.store.logs import forgive_failed_prints
+forgive_failed_prints()
+{harm}
+print("x" * 100_000, flush=True)
+print("y", file=sys.stderr, flush=True)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], timeout=60, check=False, capture_output=True
+    )
+    assert ended.returncode == 0
