@@ -271,3 +271,11 @@ class BreaksWhenDrawn(ReachEnv):
 
 def breaks_when_drawn(render_mode: str | None = None) -> gym.Env[Any, Any]:
     return BreaksWhenDrawn(render_mode)
+
+
+class NoisyEnv(CountEnv):
+    """Prints 100 kB in every step."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        print("x" * 100_000, flush=True)
+        return super().step(action)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import threading
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,68 @@ def test_the_token_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     console = Console(width=80, file=io.StringIO(), force_terminal=True)
     lines = console.render_lines(page(snap, RunDir(tmp_path), default_config(), 80))
     assert "token=secret" in "".join(segment.text for row in lines for segment in row)
+
+
+class Stuck(io.StringIO):
+    """A terminal that is paused, or a pipe that is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.goes_on.wait()
+        return super().write(text)
+
+
+def test_a_terminal_that_takes_nothing_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.cli.screen.LAST_LOOK_S", 0.05)
+    out = Stuck()
+    with Screen(Console(file=out, width=80)) as screen:
+        for _ in range(1000):
+            screen(Snapshot(time_s=3.0), RunDir(tmp_path), default_config())
+        thread = screen._thread
+    assert thread.is_alive()
+    out.goes_on.set()
+    thread.join()
+    assert "3 s" in out.getvalue()
+
+
+class Full(io.StringIO):
+    """A file on a disk that is full until there is room."""
+
+    room = False
+
+    def write(self, text: str) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_the_screen_comes_back_when_its_file_can_be_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.cli.screen.LINE_EVERY_S", 0.0)
+    out = Full()
+    with Screen(Console(file=out, width=80)) as screen:
+        screen.announce("a line")
+        screen(Snapshot(time_s=3.0), RunDir(tmp_path), default_config())
+        out.room = True
+        screen(Snapshot(time_s=4.0), RunDir(tmp_path), default_config())
+    assert "4 s" in out.getvalue()
+
+
+def test_what_goes_wrong_on_the_screen_is_raised_to_its_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr("spreeze.cli.screen.line", broken)
+    with Screen(Console(file=io.StringIO(), width=80)) as screen:
+        screen(Snapshot(), RunDir(tmp_path), default_config())
+        screen._thread.join()
+        with pytest.raises(ZeroDivisionError):
+            screen(Snapshot(), RunDir(tmp_path), default_config())
