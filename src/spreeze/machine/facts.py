@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from spreeze.machine.cgroups import core_limit, free_memory
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -49,27 +51,16 @@ def usable_cores() -> int:
 
 def allowed_cores() -> int:
     """The container's CPU limit in whole cores. It limits time, not which cores are used."""
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            return max(1, int(quota) // int(period))
-    return sys.maxsize
+    limit = core_limit()
+    return sys.maxsize if limit is None else max(1, int(limit))
 
 
 def available_memory() -> int:
     """Bytes available without swapping, by the kernel and by the container's limit."""
     import psutil
 
-    available = int(psutil.virtual_memory().available)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        stat = dict(
-            line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines()
-        )
-        used -= int(stat["inactive_file"])  # the kernel drops cached files when memory is needed
-        available = min(available, limit - used)
-    return available
+    available, limit = int(psutil.virtual_memory().available), free_memory()
+    return available if limit is None else max(0, min(available, limit))
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
@@ -119,12 +110,6 @@ def multiplies_bfloat16() -> bool:
         flags = Path("/proc/cpuinfo").read_text()
         return "amx_bf16" in flags or "avx512_bf16" in flags
     return False
-
-
-def cache_folder() -> Path:
-    """Cache folder of the user: compiled updates and measurements of this machine."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(base) / "spreeze"
 
 
 def compiler() -> str | None:

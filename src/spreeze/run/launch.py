@@ -9,6 +9,7 @@ from pathlib import Path
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.targets import EnvTarget
 from spreeze.errors import UsageError
+from spreeze.machine.cache import cache_note
 from spreeze.machine.facts import detect_machine, shared_memory_problem
 from spreeze.run.plan import Plan, create_run, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
@@ -45,6 +46,8 @@ def launch(
     processes = None if config.serial else Processes(servers or ForkServers.start())
     try:
         spec = describe_env(env, config, processes, problems)
+        if note := cache_note():
+            announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         announce(plan)
         with interrupts.installed():

@@ -22,7 +22,8 @@ import numpy as np
 
 from spreeze.algos import build_algorithm, find_algorithm
 from spreeze.algos.base import update_knobs
-from spreeze.machine.facts import cache_folder, cpu_name
+from spreeze.machine.cache import cache_folder
+from spreeze.machine.facts import cpu_name
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rows import as_matrix, row_layout
 from spreeze.settings.speed import learning_speed

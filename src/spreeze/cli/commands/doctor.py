@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from spreeze.envs.suites import EXTRAS, advice
+from spreeze.machine.cache import cache_folder, cache_note
 from spreeze.machine.facts import compiler, cpu_name, detect_machine, shared_memory_problem
 from spreeze.store.files import write_json
 
@@ -104,6 +105,7 @@ def examine() -> list[Finding]:
             if compiler()
             else "For faster updates on the CPU, install g++ (Debian: apt install g++).",
         ),
+        Finding("cache", cache_note() is None, _cache(), cache_note() or ""),
         _rendering(),
         *(_extra(extra, module) for extra, module in (EXTRAS | TOOLS).items()),
     ]
@@ -166,6 +168,13 @@ def _rendering() -> Finding:
         "no display, no EGL, no OSMesa",
         "Training works without them. For videos (Debian): apt install libegl1 libgl1",
     )
+
+
+def _cache() -> str:
+    try:
+        return str(cache_folder())
+    except OSError:
+        return "none"
 
 
 def _library(name: str) -> bool:

@@ -27,7 +27,7 @@ from spreeze.learning.compiled.load import load_step
 from spreeze.learning.compiled.recording import save, watch_kernels
 from spreeze.learning.compiled.verify import ONE_ROW_TOLERANCE, find_mismatch
 from spreeze.learning.updater import Updater
-from spreeze.machine.facts import cache_folder
+from spreeze.machine.cache import cache_folder
 from spreeze.machine.lifeline import die_with_parent
 from spreeze.networks import Arithmetic, unfused_arithmetic
 from spreeze.user_code import allow

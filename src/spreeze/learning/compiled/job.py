@@ -65,12 +65,17 @@ class Compilation:
         """Load it if the cache has it. Otherwise `poll` starts to compile after `wait_s`."""
         self.key = key
         self._result: CompiledUpdate | Refusal | None = None
-        self._path = key.path()
         self._log = log
         self._start_s = time.monotonic() + wait_s
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._phase = _Phase.WAITING
+        try:
+            self._path = key.path()
+        except OSError as error:  # no folder for a cache
+            detail = f"compilation could not be started ({error})"
+            self._finish(Refusal(RefusalReason.NOT_STARTED, detail))
+            return
         if self._path.exists():
             self._phase = _Phase.LOADING
             if loads_instantly(self._path):

@@ -18,7 +18,8 @@ from spreeze.learning.replay import Replay, ReplayShape
 from spreeze.learning.state import Part, init_state
 from spreeze.learning.two_devices.critic_actor import ActorUpdater, CriticUpdater
 from spreeze.learning.updater import Updater, UpdateSetup
-from spreeze.machine.facts import cache_folder, cpu_name
+from spreeze.machine.cache import cache_folder
+from spreeze.machine.facts import cpu_name
 from spreeze.networks import Arithmetic, unfused_arithmetic
 from spreeze.rows import Placement, row_layout
 from spreeze.spec import EnvSpec

@@ -16,7 +16,7 @@ import torch
 from spreeze.learning.compiled.key import CPU_SUFFIX, CompileKey
 from spreeze.learning.compiled.launches import Launches
 from spreeze.learning.step import StepFunction
-from spreeze.machine.facts import cache_folder
+from spreeze.machine.cache import cache_folder
 
 
 @dataclass(frozen=True)
