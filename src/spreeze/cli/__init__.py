@@ -26,6 +26,8 @@ COMMANDS = {
     "doctor": "check this machine and say what to do",
 }
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+SMALLEST_RUN, SMALLEST_SPACE = 5, 700 << 20
+"""Processes of the smallest run, and the address space of its learner: mostly torch itself."""
 
 
 def main() -> None:
@@ -92,9 +94,17 @@ def _run(name: str, arguments: list[str], started_s: float) -> int:
 
 def _train(arguments: list[str], started_s: float) -> int:
     """Train with fork servers that import torch while this process still reads its flags."""
+    from spreeze.errors import UsageError
+    from spreeze.machine.limits import limit_problems
     from spreeze.run.processes.servers import ForkServers
 
-    servers = ForkServers.start()
+    try:
+        # Before the servers: they would fail in ways that say nothing about the limit.
+        if problems := list(limit_problems(SMALLEST_RUN, SMALLEST_SPACE)):
+            raise UsageError(problems)
+        servers = ForkServers.start()
+    except OSError as error:
+        raise UsageError([f"no process can be started: {error.strerror}"]) from None
     try:
         from spreeze.cli.commands.train import main as train
 

@@ -17,10 +17,11 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine, cpu_name
+from spreeze.machine.limits import limit_problems
 from spreeze.rows import row_layout
 from spreeze.run.processes.pool import CallFailed, Processes, call
 from spreeze.settings.auto import Probe, no_probe, resolve
-from spreeze.settings.auto.memory import memory_needs
+from spreeze.settings.auto.memory import learner_space, memory_needs
 from spreeze.settings.auto.reason import Reason
 from spreeze.settings.checks import check_config
 from spreeze.settings.config import Config, resolved
@@ -44,6 +45,8 @@ from spreeze.wires.weights import weights_blocks
 
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 """The most rows in one sampler's lane, and the most bytes in all lanes."""
+OTHER_PROCESSES = 7
+"""Two fork servers, learner, visualizer, page, tracker, compiler."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,18 @@ def make_plan(
         raise UsageError(problems)
     blocks = _shared_blocks(chosen.config, spec)
     needs = memory_needs(chosen.config, spec, arena_bytes(blocks))
-    if problems := [problem for need in needs if (problem := need.problem(machine))]:
+    problems = [problem for need in needs if (problem := need.problem(machine))]
+    problems += limit_problems(*_process_needs(chosen.config, spec, blocks))
+    if problems:
         raise UsageError(problems)
     return Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe)
+
+
+def _process_needs(config: Config, spec: EnvSpec, blocks: list[Block]) -> tuple[int, int]:
+    """How many processes a run has, and the address space of the largest one."""
+    others = 0 if config.serial else OTHER_PROCESSES + resolved(config.evaluator.processes)
+    samplers = 0 if config.serial else resolved(config.sampler.processes)
+    return others + samplers, learner_space(config, spec, arena_bytes(blocks))
 
 
 def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:

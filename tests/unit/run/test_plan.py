@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import resource
 from typing import Any
 
 import pytest
@@ -187,3 +188,17 @@ def test_the_automatic_replay_fills_its_placement() -> None:
 def test_a_missing_gpu_is_refused(machine: Machine, device: str) -> None:
     with pytest.raises(UsageError, match=f"--device {device}: no such GPU"):
         plan(machine, device=device)
+
+
+@pytest.mark.fault("F74")
+def test_a_run_that_a_limit_forbids_is_refused_with_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def limits(number: int) -> tuple[int, int]:
+        return (100 if number == resource.RLIMIT_NOFILE else resource.RLIM_INFINITY), -1
+
+    monkeypatch.setattr(resource, "getrlimit", limits)
+    knobs = {"device": "cpu", "sampler.processes": 64, "sampler.envs_per_process": 1}
+    config = config_with(default_config(env="x"), knobs)
+    with pytest.raises(UsageError, match=r"files, and the limit is 100.*ulimit -n"):
+        make_plan(config, SPEC, DESKTOP)

@@ -111,10 +111,21 @@ class MemoryNeed:
         )
 
 
+def learner_space(config: Config, spec: EnvSpec, wires_bytes: int) -> int:
+    """Address space of the learner, the largest process of a run: its code, and what it keeps on the host."""
+    host = memory_needs(config, spec, wires_bytes)[-1]
+    return sum(host.parts.values()) - sum(_num_workers(config)) * SAMPLER_BYTES
+
+
+def _num_workers(config: Config) -> tuple[int, int]:
+    """How many samplers and evaluators there are."""
+    evaluators = min(resolved(config.evaluator.processes), config.evaluator.episodes)
+    return resolved(config.sampler.processes), evaluators
+
+
 def memory_needs(config: Config, spec: EnvSpec, wires_bytes: int) -> list[MemoryNeed]:
     """What a run needs of each GPU and of the host; `wires_bytes` is its shared memory."""
-    samplers = resolved(config.sampler.processes)
-    evaluators = min(resolved(config.evaluator.processes), config.evaluator.episodes)
+    samplers, evaluators = _num_workers(config)
     capacity = resolved(config.replay.capacity)
     row_bytes = row_layout(spec, config.hyper.row_format()).row_bytes
     host = {
