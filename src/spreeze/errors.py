@@ -28,3 +28,15 @@ class DamagedFile(UsageError):
 
     def __reduce__(self) -> tuple[type[DamagedFile], tuple[str]]:
         return DamagedFile, (self.problems[0],)
+
+
+class EnvBroken(RunFailed):
+    """An environment failed too often. `newest` is its newest traceback, or what was wrong with its numbers."""
+
+    def __init__(self, why: str, newest: str) -> None:
+        """Say why it was given up, and what happened last."""
+        super().__init__(why, newest)
+        self.why, self.newest = why, newest
+
+    def __str__(self) -> str:
+        return f"the environment was given up: {self.why}. What happened last:\n{self.newest}"

@@ -118,7 +118,7 @@ def test_a_fork_server_that_is_left_alone_takes_everything_with_it() -> None:
     """When a supervisor is killed, its socket closes a moment before the kernel signals its death."""
     server = Server(())
     reading, writing = os.pipe()
-    request = {"function": f"{__name__}:start_a_program", "payload": b"", "sys_path": sys.path}
+    request = forkserver.Request(f"{__name__}:start_a_program", b"", sys.path)
     with open(os.devnull, "w") as nowhere:
         forkserver.send(server.socket, request, (writing, nowhere.fileno()))
     os.close(writing)
@@ -227,18 +227,21 @@ def test_a_killed_learner_continues_from_its_last_checkpoint(tmp_path: Path) -> 
     )
 
 
-def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.fault("F03")
+def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(tmp_path: Path) -> None:
     import fakes
     import spreeze
-    from spreeze.run import restarts
 
-    monkeypatch.setattr(restarts, "DELAYS_S", (0.0, 0.05))
     with pytest.raises(
-        spreeze.RunFailed, match=r"sampler-0 was ended 3 times, now by signal 9.*sampler-0\.log"
+        spreeze.RunFailed,
+        match=r"sampler-0 was given up: it was ended \d+ times, last by signal 9.*sampler-0\.log",
     ):
-        spreeze.train(fakes.killing_env, runs=str(tmp_path))
+        spreeze.train(fakes.killing_env, runs=str(tmp_path), **{"limits.restarts_per_minute": 3})
+    (run,) = (folder for folder in tmp_path.iterdir())
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["faults"]["given_up"] == 1
+    assert summary["faults"]["killed"] >= 4
+    assert "sampler-0 was given up" in summary["stop_reason"]
 
 
 def test_an_environment_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ def print_choices(console: Console, plan: Plan) -> None:
 
 def line(snap: Snapshot, config: Config) -> str:
     """The run in one line."""
-    warning = f"  ! {snap.warnings[-1]}" if snap.warnings else ""
+    text, _, _ = (snap.warnings or [""])[-1].partition("\n")
+    warning = f"  ! {text}" if text else ""
     tuner = f"  tuner: {describe_decision(snap.decision)}" if snap.decision else ""
     limit = describe_bottleneck(snap.bottleneck, config.device)
     return (
@@ -194,7 +195,8 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
     if snap.page:
         parts.append(Text.assemble(("page   ", "dim"), snap.page, overflow="fold"))
     for warning in snap.warnings[-3:]:
-        parts.append(Text(f"! {warning}", style="yellow", overflow="ellipsis", no_wrap=True))
+        text, _, _ = warning.partition("\n")  # a traceback may follow
+        parts.append(Text(f"! {text}", style="yellow", overflow="ellipsis", no_wrap=True))
     title = f"[b]{escape(config.env)}[/b]  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"
     return Panel(
         Group(*parts),

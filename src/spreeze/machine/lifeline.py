@@ -1,12 +1,18 @@
-"""Processes that end with their parent, however the parent ends."""
+"""Processes that end with their parent, however the parent ends, and with everything that they have started."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
 
-PR_SET_PDEATHSIG = 1
+import psutil
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+END_S, LOOK_AGAIN_S = 3.0, 0.005
 
 
 def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
@@ -14,3 +20,33 @@ def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends, in sessions of their own too."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_children(keep: Collection[int]) -> bool:
+    """Kill and reap the children of this process but those in `keep`; True if it must be called again.
+
+    What a killed child has started comes to this process, if it has adopted orphans.
+    """
+    others = [child.pid for child in psutil.Process().children() if child.pid not in keep]
+    for pid in others:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return bool(others)
+
+
+def end_descendants(limit_s: float = END_S) -> None:
+    """Kill everything that this process and its descendants have started, until nothing is left."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline and (family := psutil.Process().children(recursive=True)):
+        for process in family:
+            with suppress(psutil.Error):
+                process.kill()
+        end_children(keep=())
+        time.sleep(LOOK_AGAIN_S)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from spreeze.envs.targets import EnvTarget
+from spreeze.faults import Doing
 from spreeze.rows import Layout, row_layout
 from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
@@ -136,6 +137,8 @@ def start(context: Context) -> Generator[None, None, None]:
 def drive(context: Context) -> None:
     """Run a role until the supervisor sets the stop flag; each unit of work is one heartbeat."""
     counters, control = context.counters, context.control
+    if "doing" in (counters.dtype.names or ()):
+        counters["doing"] = Doing.OTHER  # a process before this one may have been killed in a step
     role = start(context)
     try:
         for _ in role:

@@ -115,6 +115,15 @@ class Controller:
         next(self._search)
         return self._decision
 
+    def use_all_samplers(self) -> None:
+        """Let every sampler work from now on: some have been given up, so none can rest."""
+        if SAMPLERS in self._free:
+            self._free.remove(SAMPLERS)
+            self._initial.pop(SAMPLERS)
+            self._control.supervisor[WORDS[SAMPLERS]] = resolved(self._config.sampler.processes)
+            self._apply(self._initial)
+            self._search = self._run_search()  # a trial with another number of samplers is void
+
     def _ready(self) -> bool:
         """Whether the rates are meaningful: updates run, and in their final form."""
         control = self._control
@@ -193,9 +202,9 @@ class Controller:
             yield {RATIO: min(ratio * 1.5, high)}
             if ratio > low:
                 yield {RATIO: max(ratio / 1.5, low)}
-        expected_hz = self._expected_hz.get(int(now.get(BATCH, 0)), 0.0)
+        expected_hz = self._expected_hz.get(int(now.get(BATCH, 0)))
         early = int(self._control.learner["updates"]) < EARLY_UPDATES
-        if early and rates.update_hz < AS_EXPECTED * expected_hz:
+        if expected_hz is not None and early and rates.update_hz < AS_EXPECTED * expected_hz:
             sizes = sorted(self._expected_hz)
             at = sizes.index(int(now[BATCH]))
             near = [*sizes[at + 1 : at + 2], *sizes[max(at - 1, 0) : at]]
@@ -232,10 +241,18 @@ class Controller:
             yield
 
     def _measure(self) -> Wait[Rates]:
-        """Rates over one window, from the counters on the control wire."""
+        """Rates over one window, from the counters on the control wire.
+
+        If the count of updates goes back, the learner was started again, and the window begins anew.
+        """
         control, began_s = self._control, self._now_s
         steps, updates = control.env_steps, int(control.learner["updates"])
-        yield from self._pause(WINDOW_S)
+        seen = updates
+        while self._now_s < began_s + WINDOW_S:
+            yield
+            if (now := int(control.learner["updates"])) < seen:
+                began_s, steps, updates = self._now_s, control.env_steps, now
+            seen = now
         passed_s = max(self._now_s - began_s, 1e-9)
         return Rates(
             update_hz=(int(control.learner["updates"]) - updates) / passed_s,

@@ -19,8 +19,16 @@ from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine, cpu_name
 from spreeze.machine.limits import limit_problems
 from spreeze.rows import row_layout
-from spreeze.run.processes.pool import CallFailed, Processes, call
+from spreeze.run.processes.pool import (
+    CallFailed,
+    CallKilled,
+    CallTooLate,
+    Processes,
+    StartFailed,
+    call,
+)
 from spreeze.settings.auto import Probe, no_probe, resolve
+from spreeze.settings.auto.limits import CONSTRUCT_S, RESET_S, STEP_S
 from spreeze.settings.auto.memory import learner_space, memory_needs
 from spreeze.settings.auto.reason import Reason
 from spreeze.settings.checks import check_config
@@ -74,21 +82,40 @@ def describe_env(
         if processes is None:
             spec = inspect_env(env, name)
         else:
-            spec = call(processes, inspect_env, picklable_target(env), name)
+            limit_s = _inspection_limit_s(config)
+            spec = call(processes, inspect_env, picklable_target(env), name, limit_s=limit_s)
     except UsageError as error:
         raise UsageError([*problems, *error.problems]) from None
+    except StartFailed as error:
+        raise RunFailed(str(error)) from None
     except CallFailed as error:
         if problems:  # wrong knobs may be the cause
             raise UsageError(problems) from None
+        what = f"{name} failed when it was tried out, before the run."
+        if isinstance(error, CallTooLate):
+            what = f"{name} was not ready in time. If it needs longer, raise --limits.construct-s."
+        if isinstance(error, CallKilled):
+            what = f"{name} could not be tried out. That may not be its own fault."
         log = _claim(config) / "logs" / "probe.log"
         log.parent.mkdir()
         log.write_text(f"{error}\n")
-        raise RunFailed(
-            f"{error}\n{name} failed when it was tried out, before the run. This output is kept in {log}"
-        ) from None
+        raise RunFailed(f"{error}\n{what} This output is kept in {log}") from None
     if problems:
         raise UsageError(problems)
     return spec
+
+
+def _inspection_limit_s(config: Config) -> float:
+    """How long it may take to make the environment, reset it and step it."""
+    limits = config.limits
+    return sum(
+        usual_s if given == "auto" else given
+        for given, usual_s in (
+            (limits.construct_s, CONSTRUCT_S),
+            (limits.reset_s, RESET_S),
+            (limits.step_s, STEP_S),
+        )
+    )
 
 
 def make_plan(

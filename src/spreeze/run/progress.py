@@ -66,6 +66,7 @@ class Progress:
         """Why the run stopped, if not by itself: the signal, or the error in one line."""
         self.notes: list[str] = []
         """Events that the supervisor reported; shown before the other warnings."""
+        self.lost: list[str] = []  # processes without which the run goes on
         self.target_reached_s: float | None = None
         self._control = control
         self._started_s, self._clock = started_s, clock
@@ -81,8 +82,7 @@ class Progress:
         self._measured_s = self._recorded_s = -math.inf
         self._evaluations: Thinned[tuple[float, float]] = Thinned(MAX_EVALUATIONS)
         self.snapshot.evaluations = self._evaluations.items
-        self._first: Counts | None = None
-        """Counters at the first update: the summary's rates are measured from there."""
+        self._first: Counts | None = None  # at the first update: the summary's rates start there
 
     @property
     def elapsed_s(self) -> float:
@@ -292,6 +292,7 @@ class Progress:
         control = self._control
         silent_s = self._heartbeats.seconds_since(control, now)
         return [
+            *self.lost,
             *warnings_from(control, self.batch_size),
             *missing_evaluation(control, self.elapsed_s),
             *stuck_roles({name: s for name, s in silent_s.items() if name in self.pids}),

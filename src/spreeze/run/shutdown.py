@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes
 from spreeze.run.signals import Interrupts
 from spreeze.store.rundir import RunDir
@@ -55,8 +56,10 @@ def stop_roles(
                 f"the learner did not end within {GRACE_S:.0f} s and was killed before it could save "
                 "a last checkpoint; an earlier one may exist. Lower --learner.updates-per-publish."
             )
-    crashed = [child for child in children if child.report]
-    return crash_message(crashed[0], run_dir.log(crashed[0].name)) if crashed else None
+    for child in children:
+        if (error := child.error) is not None:
+            return crash_message(child.name, error, run_dir.log(child.name))
+    return None
 
 
 def await_observers(
@@ -82,10 +85,9 @@ def await_observers(
         processes.poll(POLL_S)
 
 
-def crash_message(child: Child, log: Path) -> str:
+def crash_message(name: str, error: Raised, log: Path) -> str:
     """The traceback of a process that raised, and where the rest of its output is."""
-    trace = child.report.decode(errors="replace")
-    return f"{trace}\n{child.name} raised this. Its whole output: {log}"
+    return f"{error.traceback}\n{name} raised this. Its whole output: {log}"
 
 
 def _hangs(child: Child, control: Control, before: dict[str, int]) -> bool:

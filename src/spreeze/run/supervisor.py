@@ -1,11 +1,10 @@
-"""The supervisor: starts the processes of a run, watches them, restarts what was killed, and stops them.
+"""The supervisor: takes a run from its plan to its summary.
 
-Restart delays are in `restarts`, the end of the processes is in `shutdown`.
+Its processes are started and watched by the `crew`; `shutdown` ends them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import time
@@ -18,17 +17,19 @@ from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed
 from spreeze.roles.context import Job
 from spreeze.run.controller import Controller
+from spreeze.run.crew import LEARNER, Crew
 from spreeze.run.observers import Observers
 from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunState
 from spreeze.run.plan import Plan
-from spreeze.run.processes.pool import Child, Processes, start_task
+from spreeze.run.processes.pool import Processes
 from spreeze.run.processes.serial import run_serially
 from spreeze.run.progress import Progress
 from spreeze.run.record import LastWords, Record
-from spreeze.run.restarts import StartQueue, Task
-from spreeze.run.shutdown import await_observers, crash_message, stop_roles
+from spreeze.run.restarts import Task
+from spreeze.run.shutdown import await_observers, stop_roles
 from spreeze.run.signals import Interrupts
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.watchdog import Watchdog
 from spreeze.settings.auto.rates import batches_worth_a_try
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, resolved
@@ -75,8 +76,7 @@ class Supervisor:
         self.progress = Progress(config, self.control, started_s, self.record)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
-        self.children: dict[str, Child] = {}
-        self.queue = StartQueue()
+        self.watchdog = Watchdog(config.limits, _chosen(plan).__contains__)
         self.shown_s = self.written_s = 0.0
 
         def job(role: str, index: int = 0) -> Job:
@@ -99,31 +99,32 @@ class Supervisor:
         outcome, failure = FAILED, None
         rounds = None if processes else run_serially(self.jobs, self.arena)
         self.record.start()
+        crew = self._crew(processes) if processes else None
         try:
-            if processes:
-                self._start_all(processes)
+            if crew:
+                failure = crew.start_all()
             while failure is None:
-                if (end := self._end_reason()) is not None:
+                if (end := self._end_reason(crew)) is not None:
                     outcome = end
                     break
-                if processes:
-                    failure = self._watch(processes)
+                if crew:
+                    failure = self._watch(crew)
                 elif rounds:
                     next(rounds)
                 self._tick()
         except KeyboardInterrupt:  # a second Ctrl-C in serial mode
             outcome = INTERRUPTED
         finally:
-            if processes:
-                failure = self._stop(processes) or failure
+            if processes and crew:
+                failure = self._stop(processes, crew) or failure
             elif rounds:
                 rounds.close()
             has_drawn = bool(self.control.visualizer["frames"])
             summary = self._write_summary(outcome if failure is None else FAILED)
-            if processes:
+            if processes and crew:
                 hurry = failure is not None
                 await_observers(
-                    processes, self._observing(), self.interrupts, hurry=hurry, has_drawn=has_drawn
+                    processes, crew.observing, self.interrupts, hurry=hurry, has_drawn=has_drawn
                 )
             self.directory_observers.close()
         if failure is not None:
@@ -131,77 +132,22 @@ class Supervisor:
         interrupted = self.interrupts.signal == signal.SIGINT
         return Run(self.run_dir.path, summary, interrupted, self.record.summary_problem)
 
-    def _start_all(self, processes: Processes) -> None:
-        """Start everything but the learner, whose fork server is still importing torch."""
-        learner, *others = self.jobs
-        self.queue.add(learner)
-        for task in (*others, *self.observers.values()):
-            self._start(task, processes)
-
-    def _start(self, task: Task, processes: Processes) -> None:
-        child = start_task(processes, task, self.arena, self.run_dir.log(task.name))
-        self.children[task.name] = child
-        self.progress.pids[task.name] = child.pid
-        self.written_s = 0.0  # write the new pid to status.json at once
-
-    def _watch(self, processes: Processes) -> str | None:
+    def _watch(self, crew: Crew) -> str | None:
         """Wait a moment, then start what is due; returns why the run has failed, if it has."""
-        ended = processes.poll(TICK_S)
-        if processes.failure is not None:
-            return processes.failure
-        for child in ended:
-            if (failure := self._on_exit(child)) is not None:
-                return failure
-        for task in self.queue.pop_due(processes):
-            self._start(task, processes)
-        return None
+        failure = crew.watch(TICK_S)
+        if crew.has_news:
+            crew.has_news = False
+            self.written_s = 0.0  # write the new pids to status.json at once
+        if crew.lost_samplers:
+            self.controller.use_all_samplers()
+        return failure
 
-    def _on_exit(self, child: Child) -> str | None:
-        """A process ended before the run did; returns why the run cannot continue, if so."""
-        if child.name in self.observers:
-            self._on_observer_exit(child)
-            return None
-        log = self.run_dir.log(child.name)
-        if child.report:  # it raised, and would raise again
-            return crash_message(child, log)
-        job = next(job for job in self.jobs if job.name == child.name)
-        if job.role == "learner":
-            if not (self.run_dir.checkpoints / "last").exists():
-                maybe = " (out of memory?)" if child.exit_code == -signal.SIGKILL else ""
-                how = f"{child.how_it_ended}{maybe}"
-                return f"the learner was ended by {how} before its first checkpoint; see {log}"
-            config = dataclasses.replace(job.config, resume=str(job.run_path))
-            job = dataclasses.replace(job, config=config)
-        if not self._restart(job, child):
-            count = self.queue.exits[child.name]
-            return (
-                f"{child.name} was ended {count} times, now by {child.how_it_ended}; "
-                f"its output is in {log}"
-            )
-        return None
-
-    def _on_observer_exit(self, child: Child) -> None:
-        """Restart an observer, unless it had nothing more to do or has ended too often."""
-        self.progress.pids.pop(child.name, None)
-        if child.exit_code == 0 or self._restart(self.observers[child.name], child):
-            return
-        count, log = self.queue.exits[child.name], self.run_dir.log(child.name)
-        self.progress.note(f"{child.name} was given up after it ended {count} times; see {log}")
-
-    def _restart(self, task: Task, child: Child) -> bool:
-        """Start it again after a delay; False if it has ended too often."""
-        if not self.queue.add_restart(task):
-            return False
-        self.progress.restarts += 1
-        self.progress.note(f"{child.name} was ended by {child.how_it_ended} and started again")
-        return True
-
-    def _end_reason(self) -> Outcome | None:
+    def _end_reason(self, crew: Crew | None) -> Outcome | None:
         """How the run has ended, if it has."""
         config, control = self.config, self.control
         if self.interrupts.signal is not None:
             return INTERRUPTED
-        if not config.serial and self.jobs[0].name not in self.children:
+        if crew and not crew.has_started(LEARNER):
             # The learner writes the policy, so a run does not end before its learner has started.
             return None
         if control.target_time_s is not None:
@@ -236,13 +182,13 @@ class Supervisor:
             self.show = lambda *_: None
             self.progress.note(f"the screen was switched off: {type(error).__name__}: {error}")
 
-    def _stop(self, processes: Processes) -> str | None:
+    def _stop(self, processes: Processes, crew: Crew) -> str | None:
         """Stop all roles; returns what went wrong, if anything."""
-        roles = [child for name, child in self.children.items() if name not in self.observers]
-        return stop_roles(processes, roles, self.control, self.interrupts, self.run_dir)
+        return stop_roles(processes, crew.roles, self.control, self.interrupts, self.run_dir)
 
-    def _observing(self) -> list[Child]:
-        return [self.children[name] for name in self.observers if name in self.children]
+    def _crew(self, processes: Processes) -> Crew:
+        observers = list(self.observers.values())
+        return Crew(processes, self.jobs, observers, self.arena, self.progress, self.watchdog)
 
     def _write_summary(self, outcome: Outcome) -> dict[str, Any]:
         """Write summary and last status, tell the observers, and free the shared memory."""
@@ -269,5 +215,9 @@ def _set_initial_values(control: Control, config: Config) -> None:
 def _controller(plan: Plan, control: Control) -> Controller:
     measured = plan.measured
     expected_hz = batches_worth_a_try(measured, plan.config.devices) if measured else {}
-    free = [name for name, why in plan.reasons.items() if why.source is not Source.PRESET]
-    return Controller(plan.config, free, expected_hz, control)
+    return Controller(plan.config, _chosen(plan), expected_hz, control)
+
+
+def _chosen(plan: Plan) -> set[str]:
+    """The knobs that were "auto", and whose value no preset has given."""
+    return {name for name, why in plan.reasons.items() if why.source is not Source.PRESET}

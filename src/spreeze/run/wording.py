@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from spreeze.faults import Doing
 from spreeze.run.bottleneck import Bottleneck, Limit
 from spreeze.run.controller import BATCH, RATIO, SAMPLERS, Change, Decision, Rates
+from spreeze.run.watchdog import Hang
 
 KNOB_NAMES = {SAMPLERS: "samplers", BATCH: "batch", RATIO: "updates per step at least"}
 
@@ -35,3 +37,15 @@ def describe_decision(decision: Decision) -> str:
     """What the controller tried, what it gained, and whether it stays."""
     result = "kept" if decision.kept else "undone"
     return f"{describe_changes(decision.changes)}: {100 * decision.gain:+.0f} % ({result})"
+
+
+def describe_hang(hang: Hang) -> str:
+    """What a process did for too long, and the knob that allows it longer."""
+    what = {
+        Doing.CONSTRUCT: "it made an environment",
+        Doing.RESET: "it reset an environment",
+        Doing.STEP: "it stepped its environments",
+        Doing.OTHER: "it made no progress",
+    }[hang.doing]
+    knob = f" (--{hang.knob.replace('_', '-')})" if hang.knob else ""
+    return f"{what} for {hang.seconds:.3g} s{knob}"

@@ -58,7 +58,7 @@ def test_closing_servers_twice_is_harmless() -> None:
     servers = ForkServers(*(Server(()) for _ in range(2)))
     servers.close()
     servers.close()
-    assert [server.process.returncode for server in servers.all] == [-9, -9]
+    assert all(server.process.returncode < 0 for server in servers.all)
 
 
 def test_one_server_may_serve_both_kinds() -> None:

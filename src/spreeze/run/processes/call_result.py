@@ -1,9 +1,13 @@
-"""How a function call in a throw-away process ended."""
+"""How a role, or a function call in a throw-away process, ended: what its process reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+from spreeze.errors import EnvBroken
+
+MAX_TRACEBACK_BYTES, MAX_CAUSE = 30_000, 300
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,20 @@ class Raised:
     traceback: str
     cause: str
     """The exception in one line."""
+    environment_broken: bool = False
+    """Whether its environment cannot be used any more, so that another start would not help."""
+
+    @staticmethod
+    def from_exception(error: BaseException, traceback: str) -> Raised:
+        """Describe an exception; of a very long traceback the end is kept."""
+        first_line, _, _ = str(error).partition("\n")
+        cause, broken = f"{type(error).__name__}: {first_line}", isinstance(error, EnvBroken)
+        if isinstance(
+            error, EnvBroken
+        ):  # the environment's own traceback says more than that of ours
+            traceback, cause = error.newest, error.why
+        kept = traceback.encode(errors="replace")[-MAX_TRACEBACK_BYTES:].decode(errors="replace")
+        return Raised(kept, cause[:MAX_CAUSE], broken)
 
 
 CallResult = Returned | Refused | Raised

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import traceback
@@ -11,13 +10,11 @@ import cloudpickle
 import setproctitle
 
 from spreeze.errors import UsageError
+from spreeze.faults import fault_point
 from spreeze.machine.affinity import keep_to_cores
 from spreeze.roles.context import drive, join
 from spreeze.run.processes.call_result import CallResult, Raised, Refused, Returned
 from spreeze.wires.arena import Arena
-
-REPORT_BYTES = 60_000
-MAX_CAUSE = 300
 
 
 def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
@@ -28,11 +25,13 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
         arena = Arena(arena_fd, blocks)
         if job.config.cores == "separate":
             keep_to_cores(job.role == "learner", job.config.learner_cores)
-        drive(join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep))
-    except BaseException:  # an environment may call sys.exit
-        crash = traceback.format_exc()
-        print(crash, file=sys.stderr)
-        os.write(report_fd, crash.encode()[-REPORT_BYTES:])
+        context = join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep)
+        fault_point("role.joined")
+        drive(context)
+    except BaseException as error:  # an environment may call sys.exit
+        crash = Raised.from_exception(error, traceback.format_exc())
+        print(crash.traceback, file=sys.stderr)
+        _report(crash, report_fd)
         return 1
     return 0
 
@@ -46,7 +45,11 @@ def call_main(payload: bytes, report_fd: int) -> int:
     except UsageError as error:
         result = Refused(error.problems)
     except BaseException as error:
-        cause = f"{type(error).__name__}: {error}"[:MAX_CAUSE]
-        result = Raised(traceback.format_exc()[-REPORT_BYTES // 2 :], cause)
-    os.write(report_fd, cloudpickle.dumps(result))
+        result = Raised.from_exception(error, traceback.format_exc())
+    _report(result, report_fd)
     return 0
+
+
+def _report(result: CallResult, report_fd: int) -> None:
+    with open(report_fd, "wb") as pipe:
+        pipe.write(cloudpickle.dumps(result))

@@ -5,9 +5,12 @@ process, with its threads and its GPU context, is never forked. Python's `multip
 fork server too, but it re-runs the user's script in every child, is shared with the rest of the
 program, and outlives the run. This one belongs to the run.
 
-The server and each child ask the kernel to kill them when their parent dies, so nothing is left
-behind however the supervisor ends. Requests come over a socket, together with the child's file
-descriptors; the server answers with the pid, and later with the exit status.
+The server and each child ask the kernel to end them when their parent dies, so nothing is left
+behind however the supervisor ends. Programs that a child has started, in whichever session, come to
+the server when the child ends, and the server kills them.
+
+Requests come over a socket, together with the child's file descriptors; the server answers with the
+pid, and later with the exit status.
 """
 
 from __future__ import annotations
@@ -26,13 +29,30 @@ import sys
 import threading
 import traceback
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import setproctitle
 
-from spreeze.machine.lifeline import die_with_parent
+from spreeze.faults import fault_point
+from spreeze.machine.lifeline import adopt_orphans, die_with_parent, end_children, end_descendants
+from spreeze.machine.oom import offer_as_victim
 from spreeze.store.logs import forgive_failed_prints
 from spreeze.user_code import allow
+
+SWEEP_S = 0.02
+"""How soon the server looks again whether a program that it has killed has started another one."""
+
+
+class Request(NamedTuple):
+    """What a child is to run: `function(payload, *fds)`, given as `module:function`."""
+
+    function: str
+    payload: bytes
+    sys_path: list[str]
+    user_code: dict[str, str]
+    """The user's own modules that it may import, and the folder of each."""
+    oom_points: int = 0
+    """How much sooner than others it is ended when memory runs out."""
 
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
@@ -62,8 +82,7 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]] | None:
 
 def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     """Fork a child for each request, until the parent closes its end."""
-    signal.signal(signal.SIGTERM, lambda *_: end_with_all())
-    die_with_parent(parent, signal.SIGTERM)
+    die_with_parent(parent)  # there is nothing to clean up before the first child
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     setproctitle.setproctitle("spreeze fork server")
@@ -78,36 +97,62 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     )
     # The interpreter also warns about native threads of libraries; only Python's threads matter here.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-    send(sock, ("ready", os.getpid(), 0))
+    adopt_orphans()
+    server = os.getpid()
+    signal.signal(signal.SIGTERM, lambda *_: end_with_all() if os.getpid() == server else None)
+    die_with_parent(parent, signal.SIGTERM)
+    send(sock, ("ready", server, 0))
     children: dict[int, int] = {}  # pidfd -> pid
+    strays = False
     while True:
-        readable: list[int] = select.select([sock.fileno(), *children], [], [])[0]
-        for pidfd in [fd for fd in readable if fd in children]:
-            pid = children.pop(pidfd)
-            _, status = os.waitpid(pid, 0)
-            os.close(pidfd)
-            send(sock, ("exited", pid, os.waitstatus_to_exitcode(status)))
-        if sock.fileno() in readable:
-            if (request := receive(sock)) is None:
+        ready = select.select([sock.fileno(), *children], [], [], SWEEP_S if strays else None)[0]
+        if ended := [fd for fd in ready if fd in children]:
+            statuses = [_reap(children, pidfd) for pidfd in ended]
+            strays = end_children(keep=children.values())
+            for pid, code in statuses:
+                send(sock, ("exited", pid, code))
+        elif strays:
+            strays = end_children(keep=children.values())
+        if sock.fileno() in ready:
+            if (message := receive(sock)) is None:
                 return
-            job, fds = request
-            server = os.getpid()
-            pid = os.fork()
-            if pid == 0:
-                _become_child(sock, server, list(children), job, fds)
-            for fd in fds:
-                os.close(fd)
-            children[os.pidfd_open(pid)] = pid
-            send(sock, ("started", pid, 0))
+            _fork(sock, children, *message)
+
+
+def _reap(children: dict[int, int], pidfd: int) -> tuple[int, int]:
+    """The pid and the exit code of a child that has ended."""
+    pid = children.pop(pidfd)
+    _, status = os.waitpid(pid, 0)
+    os.close(pidfd)
+    return pid, os.waitstatus_to_exitcode(status)
+
+
+def _fork(sock: socket.socket, children: dict[int, int], request: Request, fds: list[int]) -> None:
+    """Start a child, and answer with its pid or with the reason why there is none."""
+    server = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        answer = ("failed", 0, error.errno or 0)
+    else:
+        if pid == 0:
+            _become_child(sock, server, list(children), request, fds)
+        children[os.pidfd_open(pid)] = pid
+        answer = ("started", pid, 0)
+    for fd in fds:
+        os.close(fd)
+    fault_point("forkserver.forked")
+    send(sock, answer)
 
 
 def end_with_all() -> None:
-    """Kill the whole process group, including programs that environments have started."""
+    """Kill everything that environments have started, in whichever session, then the whole process group."""
+    end_descendants()
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _become_child(
-    sock: socket.socket, server: int, pidfds: list[int], job: Any, fds: list[int]
+    sock: socket.socket, server: int, pidfds: list[int], request: Request, fds: list[int]
 ) -> None:
     """Run the requested function in the forked child; never returns."""
     code = 1
@@ -115,6 +160,9 @@ def _become_child(
         # Only the supervisor decides when a role stops, so that a checkpoint can be written.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         die_with_parent(server)
+        # Programs whose own parent has ended stay with the role that started them, as long as it lives.
+        adopt_orphans()
+        offer_as_victim(request.oom_points)
         sock.close()
         for pidfd in pidfds:
             os.close(pidfd)
@@ -123,11 +171,13 @@ def _become_child(
         os.dup2(output, 2)
         os.close(output)
         faulthandler.enable()
+        # Works while C code holds the interpreter's lock: the log then shows where a process hangs.
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
         forgive_failed_prints()
-        sys.path[:] = job["sys_path"]
-        allow(job["user_code"])
-        module, name = job["function"].split(":")
-        code = getattr(importlib.import_module(module), name)(job["payload"], *given)
+        sys.path[:] = request.sys_path
+        allow(request.user_code)
+        module, name = request.function.split(":")
+        code = getattr(importlib.import_module(module), name)(request.payload, *given)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,17 @@ from spreeze.errors import UsageError
 from spreeze.roles.context import Job
 from spreeze.run.processes import forkserver
 from spreeze.run.processes.call_result import CallResult, Raised, Refused
-from spreeze.run.processes.servers import ForkServers, Server
+from spreeze.run.processes.servers import ForkServers, Server, no_process
 from spreeze.user_code import allowed
 from spreeze.wires.arena import Arena
 
-CALL_LIMIT_S = 120.0
+CALL_LIMIT_S, KILL_S = 120.0, 5.0
+OOM_POINTS = {"sampler": 900, "visualizer": 700, "dashboard": 500, "tracker": 500, "evaluator": 300}
+"""Whom the kernel ends first when memory runs out: what is replaced at the lowest cost."""
+
+
+class StartFailed(RuntimeError):
+    """The system did not allow another process."""
 
 
 class CallFailed(RuntimeError):
@@ -35,6 +42,14 @@ class CallFailed(RuntimeError):
         self.cause = cause
 
 
+class CallTooLate(CallFailed):
+    """A function did not return in time."""
+
+
+class CallKilled(CallFailed):
+    """The process of a function was killed from outside."""
+
+
 @dataclass
 class Child:
     """A process of this run, as the supervisor sees it."""
@@ -42,10 +57,11 @@ class Child:
     name: str
     pid: int
     report_fd: int
+    """Where its report is read; -1 when that is complete."""
     exit_code: int | None = None
     """None while it runs; negative if a signal ended it."""
     report: bytes = b""
-    """What it wrote at its end: its result, or its traceback."""
+    """What it wrote at its end: how it ended, as a pickled CallResult."""
 
     @property
     def how_it_ended(self) -> str:
@@ -53,11 +69,44 @@ class Child:
         code = self.exit_code or 0
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
+    @property
+    def result(self) -> CallResult | None:
+        """What it reported; None without a whole report."""
+        with contextlib.suppress(pickle.UnpicklingError, EOFError):
+            result: CallResult = cloudpickle.loads(self.report)
+            return result
+        return None
+
+    @property
+    def error(self) -> Raised | None:
+        """The exception that ended it; None if it was something else."""
+        result = self.result
+        return result if isinstance(result, Raised) else None
+
     def kill(self) -> None:
         """Send SIGKILL if it still runs."""
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal if it still runs."""
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
+
+    def read_report(self) -> None:
+        """Take what has arrived of its report, without waiting for more."""
+        with contextlib.suppress(BlockingIOError):
+            while self.report_fd >= 0:
+                part = os.read(self.report_fd, 1 << 16)
+                self.report += part
+                if not part:
+                    self.close_report()
+
+    def close_report(self) -> None:
+        """Read no more; closing twice is harmless."""
+        if self.report_fd >= 0:
+            os.close(self.report_fd)
+            self.report_fd = -1
 
 
 class Processes:
@@ -67,6 +116,8 @@ class Processes:
         """Use these fork servers, or start one that preloads no torch; `close` ends them."""
         self._servers = servers or ForkServers.start(preload_torch=False)
         self._running: dict[int, Child] = {}
+        self._ended: list[Child] = []
+        """Those that `poll` has not returned yet: a child may end while another one is started."""
         self.failure: str | None = None
         """Why no process can run any more: a fork server has ended, and its children with it."""
 
@@ -85,77 +136,86 @@ class Processes:
     ) -> Child:
         """Run `module:function(payload, report_fd, *fds)` in a child whose output goes to `output`."""
         server = self._servers.get(with_torch)
+        points = OOM_POINTS.get(name.partition("-")[0], 0)
+        request = forkserver.Request(function, payload, sys.path, allowed(), points)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        request = {
-            "function": function,
-            "payload": payload,
-            "sys_path": sys.path,
-            "user_code": allowed(),
-        }
+        child = Child(name, 0, reading)
         try:
             forkserver.send(server.socket, request, (writing, *fds, output))
+        except OSError:  # the server has ended; receiving says how
+            pass
         finally:
             os.close(writing)
         while (message := self._receive(server)) is not None:
-            kind, pid, code = message
+            kind, child.pid, code = message
             if kind == "started":
-                child = Child(name, pid, reading)
-                self._running[pid] = child
+                self._running[child.pid] = child
                 return child
-            if kind == "exited":
-                self._exited(pid, code)
-        os.close(reading)
-        raise RuntimeError(self.failure)
+            if kind == "failed":
+                child.close_report()
+                raise StartFailed(no_process(code))
+        child.close_report()
+        raise StartFailed(self.failure)
 
     def poll(self, timeout_s: float = 0.0) -> list[Child]:
         """Children that have ended since the last call; waits up to `timeout_s` for one."""
-        ended: list[Child] = []
-        by_socket = {server.socket: server for server in self._servers.all}
-        while self._running and (ready := select.select(list(by_socket), [], [], timeout_s)[0]):
-            for line in ready:
-                if (message := self._receive(by_socket[line])) is None:
-                    return [
-                        *ended,
-                        *(self._exited(pid, -signal.SIGKILL) for pid in list(self._running)),
-                    ]
-                kind, pid, code = message
-                if kind == "exited":
-                    ended.append(self._exited(pid, code))
-            timeout_s = 0.0
+        self._handle_messages(0.0 if self._ended else timeout_s)
+        ended, self._ended = self._ended, []
         return ended
 
-    def wait(self, children: list[Child], timeout_s: float) -> None:
-        """Wait until these children have ended, up to `timeout_s`."""
+    def wait(self, children: Sequence[Child], timeout_s: float) -> None:
+        """Wait until these children have ended, up to `timeout_s`; `poll` does not return them then."""
         deadline = time.monotonic() + timeout_s
         while (
             any(c.exit_code is None for c in children) and (left := deadline - time.monotonic()) > 0
         ):
-            self.poll(min(left, 0.1))
+            self._handle_messages(min(left, 0.1))
+        self._ended = [child for child in self._ended if child not in children]
 
     def close(self) -> None:
         """Kill what still runs, and the fork servers."""
         for child in self._running.values():
             child.kill()
-            os.close(child.report_fd)
+            child.close_report()
         self._running.clear()
         self._servers.close()
 
+    def _handle_messages(self, timeout_s: float) -> None:
+        """Handle everything that has arrived from servers and children; wait for it up to `timeout_s`."""
+        servers = {server.socket: server for server in self._servers.all}
+        while self.failure is None:
+            reports = {c.report_fd: c for c in self._running.values() if c.report_fd >= 0}
+            ready = connection.wait([*servers, *reports], timeout_s)
+            if not ready:
+                return
+            for source in ready:
+                if isinstance(source, int):
+                    reports[source].read_report()
+                elif self._receive(servers[source]) is None:  # type: ignore[index]
+                    return
+            timeout_s = 0.0
+
     def _receive(self, server: Server) -> tuple[str, int, int] | None:
+        """The next message of a server, noted if it is about the end of a child; None if the server has ended."""
         message = forkserver.receive(server.socket)
         if message is None:
             self.failure = f"a fork server of the run ended with exit code {server.process.wait()}"
+            for pid in list(self._running):
+                self._exited(pid, -signal.SIGKILL)
             return None
         kind, pid, code = message[0]
         server.ready = True
+        if kind == "exited":
+            self._exited(pid, code)
         return kind, pid, code
 
-    def _exited(self, pid: int, code: int) -> Child:
+    def _exited(self, pid: int, code: int) -> None:
         child = self._running.pop(pid)
         child.exit_code = code
-        with open(child.report_fd, "rb") as pipe:
-            child.report = pipe.read() or b""
-        return child
+        child.read_report()
+        child.close_report()
+        self._ended.append(child)
 
 
 @dataclass(frozen=True)
@@ -194,18 +254,19 @@ def call(
     function: Callable[..., Any],
     *arguments: Any,
     with_torch: bool = False,
+    limit_s: float = CALL_LIMIT_S,
 ) -> Any:
     """Call a function in a throw-away process and return its result.
 
     UsageError is raised as it is. Any other exception becomes a CallFailed with its traceback: the
-    exception itself may not be picklable.
+    exception itself may not be picklable. StartFailed if there can be no process.
     """
     output = os.memfd_create("output")
     try:
         payload = cloudpickle.dumps((function, arguments))
         function_name = "spreeze.run.processes.entry:call_main"
         child = processes.start("probe", function_name, payload, output, with_torch=with_torch)
-        processes.wait([child], CALL_LIMIT_S)
+        processes.wait([child], limit_s)
         os.lseek(output, 0, os.SEEK_SET)
         with open(output, "rb", closefd=False) as file:
             printed = file.read().decode(errors="replace")
@@ -213,12 +274,16 @@ def call(
         os.close(output)
     if child.exit_code is None:
         child.kill()
-        cause = f"It did not return within {CALL_LIMIT_S:.0f} s."
+        processes.wait([child], KILL_S)
+        cause = f"It did not return within {limit_s:.0f} s."
+        raise CallTooLate(f"{printed}\n{cause}", cause)
+    result = child.result
+    if result is None and child.exit_code == -signal.SIGKILL:
+        cause = "Its process was killed by signal 9: probably there was not enough memory."
+        raise CallKilled(f"{printed}\n{cause}", cause)
+    if result is None:
+        cause = f"Its process was ended by {child.how_it_ended}."
         raise CallFailed(f"{printed}\n{cause}", cause)
-    if not child.report:
-        cause = f"Its process ended with exit code {child.exit_code}."
-        raise CallFailed(f"{printed}\n{cause}", cause)
-    result: CallResult = cloudpickle.loads(child.report)
     if isinstance(result, Refused):
         raise UsageError(result.problems)
     if isinstance(result, Raised):

@@ -2,18 +2,21 @@
 
 Torch takes longer to import than anything else before the first update. So `spreeze train` starts
 the servers first, and they import while the command reads its flags and plans the run. This module
-imports the standard library only.
+imports nothing heavy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
 from dataclasses import dataclass
+
+from spreeze.errors import RunFailed
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -23,6 +26,8 @@ THREAD_VARIABLES = (
 )
 PRELOAD = ("numpy", "gymnasium", "spreeze.roles.sampler", "spreeze.roles.evaluator")
 PRELOAD_WITH_TORCH = ("spreeze.roles.learner",)
+CLOSE_S = 5.0
+"""How long a server may take to end what its children have started."""
 
 
 class Server:
@@ -39,22 +44,41 @@ class Server:
         command = [sys.executable, "-P", "-m", "spreeze.run.processes.forkserver"]
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with theirs:
-            self.process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid()), *preload],
-                pass_fds=[theirs.fileno()],
-                env=environment | {"PYTHONPATH": path},
-                stdin=subprocess.DEVNULL,
-                # Its own process group: Ctrl-C reaches only the supervisor, which stops the rest in order.
-                process_group=0,
-            )
+            try:
+                self.process = subprocess.Popen(
+                    [*command, str(theirs.fileno()), str(os.getpid()), *preload],
+                    pass_fds=[theirs.fileno()],
+                    env=environment | {"PYTHONPATH": path},
+                    stdin=subprocess.DEVNULL,
+                    # Its own process group: Ctrl-C reaches only the supervisor, which stops the rest in order.
+                    process_group=0,
+                )
+            except OSError as error:
+                self.socket.close()
+                raise RunFailed(no_process(error.errno)) from None
 
     def close(self) -> None:
-        """Kill it and everything it has started; closing twice is harmless."""
+        """End it and everything it has started; closing twice is harmless."""
         self.socket.close()
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        if self.process.returncode is not None:
+            return
+        self.process.terminate()  # it ends its descendants first, also those in other sessions
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(CLOSE_S)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def no_process(number: int | None) -> str:
+    """Why the system has refused to start a process, from its error number."""
+    why = os.strerror(number or 0)
+    if number == errno.EAGAIN:
+        why = "there are too many processes. End some, or raise the limit (ulimit -u)"
+    if number == errno.ENOMEM:
+        why = "there is not enough memory"
+    return f"could not start a process: {why}"
 
 
 @dataclass(frozen=True)
