@@ -6,9 +6,10 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
-from spreeze.run.controller import BATCH, RATIO, WORDS, Change, Controller, Decision
+from spreeze.run.controller import BATCH, RATIO, SAMPLERS, WORDS, Change, Controller, Decision
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import CompileState, Control, control_blocks
@@ -219,3 +220,55 @@ def test_a_size_that_does_not_arrive_is_given_up(machine: Any) -> None:
     made.run(600)
     assert made.batch == 256
     assert made.controller.settled
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("chosen", [tuple(WORDS), (SAMPLERS,), (RATIO,), (SAMPLERS, RATIO)])
+def test_no_history_of_learners_that_are_started_again_breaks_it(
+    seed: int, chosen: tuple[str, ...]
+) -> None:
+    """The user may have given the batch size; a restarted learner counts from an older number on."""
+    rng = np.random.default_rng(seed)
+
+    def rates(*_: float) -> tuple[float, float]:
+        return float(rng.uniform(0, 300)), float(rng.uniform(0, 5000))
+
+    machine = Machine(rates, chosen)
+    try:
+        for _ in range(200):
+            for decision in machine.run(1):
+                assert decision.before.update_hz >= 0
+                assert np.isfinite(decision.gain)
+            if rng.random() < 0.1:
+                machine.updates *= rng.random()
+            if rng.random() < 0.01:
+                machine.controller.use_all_samplers()
+    finally:
+        machine.close()
+
+
+@pytest.mark.fault("F04")
+def test_when_a_sampler_is_lost_all_others_work_from_then_on() -> None:
+    machine = Machine(crowded(2))
+    try:
+        machine.run(60)
+        assert machine.active < 8
+        machine.controller.use_all_samplers()
+        machine.run(100)
+        assert machine.active == 8
+    finally:
+        machine.close()
+
+
+@pytest.mark.fault("F09")
+def test_a_window_in_which_the_learner_was_started_again_does_not_count() -> None:
+    machine = Machine(lambda *_: (100.0, 1000.0))
+    try:
+        for _ in range(40):
+            decisions = machine.run(3)
+            machine.updates = 0
+            assert not decisions, "no window is whole"
+        assert machine.run(60)
+    finally:
+        machine.close()
