@@ -52,7 +52,10 @@ def launch(
         announce(plan)
         with interrupts.installed():
             run_dir = create_run(config, plan)
-            supervisor = Supervisor(plan, env, run_dir, started_s, show, interrupts)
+            try:
+                supervisor = Supervisor(plan, env, run_dir, started_s, show, interrupts)
+            except OSError as error:  # no memory, no files, a full disk
+                raise UsageError([f"the run cannot start: {error.strerror}"]) from None
             return supervisor.run(processes)
     finally:
         if processes is not None:

@@ -125,6 +125,7 @@ def test_a_given_ratio_binds_samplers_and_learner() -> None:
     assert config.learner.ratio_bounds == (0.5, 0.5)
 
 
+@pytest.mark.fault("F23")
 def test_a_replay_larger_than_memory_is_refused_with_the_total() -> None:
     with pytest.raises(UsageError, match=r"needs .* GiB .*free\. Lower --replay\.capacity"):
         plan(LAPTOP, **{"replay.capacity": 100_000_000})

@@ -135,6 +135,7 @@ def test_the_descriptor_is_not_inheritable(arena: Arena) -> None:
 
 
 @pytest.mark.fault("F23")
+@pytest.mark.fault("F21")
 def test_running_out_of_memory_raises_and_leaves_no_descriptor() -> None:
     """A limit on file sizes stands in for a full machine: the kernel refuses at the same point."""
     files = num_fds()
