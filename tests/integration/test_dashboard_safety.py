@@ -139,7 +139,8 @@ def test_the_network_may_look_only_with_a_token_and_is_warned_of(tmp_path: Path)
     try:
         assert process.stdout is not None
         assert "?token=" in process.stdout.readline()
-        process.stdout.readline()
+        while "Ctrl-C" not in process.stdout.readline():
+            pass
     finally:
         process.terminate()
         _, err = process.communicate()
