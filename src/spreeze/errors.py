@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from spreeze.text import plain
+
+MAX_CHARS = 2000
+"""The most characters of a message about a stored file."""
+
 
 class UsageError(ValueError):
     """Wrong input; nothing was started. `problems` has one message for each thing to correct."""
@@ -23,8 +28,8 @@ class DamagedFile(UsageError):
     """A stored file is damaged, or was made to do harm. Its content was not used."""
 
     def __init__(self, what: str) -> None:
-        """`what`: which file, and what is wrong with it, in one line."""
-        super().__init__([what])
+        """`what`: which file, and what is wrong with it. It becomes one line without control characters."""
+        super().__init__([plain(what[:MAX_CHARS])])
 
     def __reduce__(self) -> tuple[type[DamagedFile], tuple[str]]:
         return DamagedFile, (self.problems[0],)

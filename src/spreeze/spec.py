@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from spreeze.errors import DamagedFile
 
 Floats = NDArray[np.float32]
 
@@ -25,6 +27,8 @@ LARGEST_RETURN = 5.0
 """Bound of scaled returns: the atoms of categorical critics reach from minus this to plus this."""
 OBS_CLIP = 10.0
 """Normalised observations are clipped to plus and minus this, in training and in deployment."""
+MAX_NUMBERS, LARGEST_FLOAT = 1 << 28, float(np.finfo(np.float32).max)
+"""The most numbers of a stored observation or action, and the largest number among stored bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,16 @@ class ObsPart:
     def size(self) -> int:
         """Its length in the flat vector."""
         return sum(self.sizes) if self.sizes else math.prod(self.shape)
+
+    def makes_sense(self) -> bool:
+        """Whether a stored description can be true."""
+        named = isinstance(self.path, tuple) and len(self.path) <= 32
+        named = named and all(type(key) is int or isinstance(key, str) for key in self.path)
+        sized = _whole(self.shape, 0) and _whole(self.sizes, 1) and _whole(self.starts, -(2**53))
+        if not (named and sized) or math.prod(self.shape) > MAX_NUMBERS:
+            return False
+        entries = math.prod(self.shape) if self.sizes else 0
+        return len(self.sizes) == len(self.starts) == entries and sum(self.sizes) <= MAX_NUMBERS
 
     def flatten(self, obs: Any) -> Floats:
         """This part of one observation, or of a batch of them."""
@@ -132,11 +146,52 @@ class EnvSpec:
         return dataclasses.asdict(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> EnvSpec:
-        """The inverse of `to_json`."""
-        parts = tuple(ObsPart(**_tuples(part)) for part in data.get("obs_parts", ()))
-        return EnvSpec(**_tuples(data) | {"obs_parts": parts})
+    def from_json(data: Any) -> EnvSpec:
+        """The inverse of `to_json`. The data may come from anywhere; DamagedFile if they make no sense."""
+        try:
+            parts = tuple(ObsPart(**_tuples(part)) for part in data.get("obs_parts", ()))
+            spec = EnvSpec(**_tuples(data) | {"obs_parts": parts})
+            wrong = next((name for name, fine in spec._checks() if not fine), None)
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise DamagedFile(f"the description of the environment is damaged: {error}.") from None
+        if wrong is not None:
+            raise DamagedFile(f"the description of the environment is damaged: {wrong}.")
+        return spec
+
+    def _checks(self) -> Iterator[tuple[str, bool]]:
+        """Each thing that must hold of a stored description, and whether it does."""
+        yield "id", isinstance(self.id, str) and self.id.isprintable() and len(self.id) <= 500
+        for name in ("obs_shape", "action_shape"):
+            shape = getattr(self, name)
+            yield name, _whole(shape, 0) and len(shape) <= 32 and math.prod(shape) <= MAX_NUMBERS
+        for name in ("max_episode_steps", "vector_envs", "num_actions"):
+            value = getattr(self, name)
+            yield name, value is None or _whole((value,), 1)
+        yield "num_actions", (self.num_actions or 0) <= MAX_NUMBERS
+        yield "first_action", _whole((self.first_action,), -(2**53))
+        for name in ("step_us", "construct_s", "reset_s"):
+            value = getattr(self, name)
+            yield name, value is None or _finite((value,))
+        bounds = 0 if self.discrete else self.action_size
+        for name in ("action_low", "action_high"):
+            value = getattr(self, name)
+            yield name, _finite(value) and len(value) == bounds
+        yield "obs_parts", all(part.makes_sense() for part in self.obs_parts)
+        sizes = sum(part.size for part in self.obs_parts) if self.obs_parts else self.obs_size
+        yield "obs_parts", sizes == self.obs_size
 
 
 def _tuples(data: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+
+
+def _whole(values: Any, low: int) -> bool:
+    """Whether these are whole numbers of a sensible size."""
+    return isinstance(values, tuple) and all(type(x) is int and low <= x <= 2**53 for x in values)
+
+
+def _finite(values: Any) -> bool:
+    """Whether these are finite numbers."""
+    return isinstance(values, tuple) and all(
+        type(x) in (int, float) and abs(x) <= LARGEST_FLOAT for x in values
+    )

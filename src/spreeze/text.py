@@ -1,4 +1,4 @@
-"""Numbers and durations as text for people."""
+"""Numbers, durations and stored texts as text for people."""
 
 from __future__ import annotations
 
@@ -29,8 +29,22 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def plain(text: str) -> str:
+    """One line that is safe on a terminal: what is not printable, such as an escape code, is spelled out."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def plain_lines(text: str) -> str:
+    """Like `plain`, but keeps the lines of a text."""
+    return "\n".join(plain(line) for line in text.expandtabs().split("\n"))
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most like `name`, or None if none is alike enough."""
+    if len(name) > 200:  # comparing takes time
+        return None
     return next(iter(difflib.get_close_matches(name, list(known), 1, cutoff)), None)
 
 

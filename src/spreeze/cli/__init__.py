@@ -70,7 +70,9 @@ def _main(started_s: float) -> None:
             raise UsageError([f"there is no command {name!r}. {hint}"])
         sys.exit(_run(name, arguments, started_s))
     except UsageError as error:
-        _say("\n".join(f"spreeze: {problem}" for problem in error.problems))
+        from spreeze.text import plain_lines  # a message may quote a stored run
+
+        _say("\n".join(f"spreeze: {plain_lines(problem)}" for problem in error.problems))
         sys.exit(USAGE)
     except RunFailed as error:
         _say(str(error))

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 import os
 import re
-import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from spreeze.errors import DamagedFile
+from spreeze.store.files import open_inside, read_json
 from spreeze.store.rundir import RunDir, run_facts
 
 MAX_FILE_BYTES, MAX_TEXT_CHARS, MAX_ITEMS, MAX_DEPTH = 4 << 20, 2000, 2000, 8
@@ -40,23 +40,10 @@ class StoredRun(RunDir):
 
         The names come from this program or from `listing`, never from a request.
         """
-        folder = -1
         try:
-            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            for name in names[:-1]:
-                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-                os.close(folder)
-                folder = inner
-            fd = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        except (OSError, ValueError):
+            return open_inside(self.path, *names)
+        except (OSError, DamagedFile):
             return None
-        finally:
-            if folder >= 0:
-                os.close(folder)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            return None
-        return open(fd, "rb")
 
     def content(self, *names: str, limit: int = MAX_FILE_BYTES) -> bytes | None:
         """The bytes of a file. None if it does not exist or is too large."""
@@ -73,12 +60,11 @@ class StoredRun(RunDir):
 
     def json(self, *names: str) -> dict[str, Any]:
         """Read a JSON file of the run, cleaned. Empty if it is not a JSON object."""
-        data = self.content(*names)
-        with contextlib.suppress(ValueError, RecursionError):
-            value = clean(json.loads(data or b"{}"))
-            if isinstance(value, dict):
-                return value
-        return {}
+        try:
+            value: dict[str, Any] = clean(read_json(self.path, *names, limit=MAX_FILE_BYTES))
+        except (OSError, DamagedFile):
+            return {}
+        return value
 
     def listing(self, folder: str, pattern: str) -> list[str]:
         """Sorted names of the plain files in a folder of the run that match `pattern`."""

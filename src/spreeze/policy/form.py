@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal, get_args
 
-import numpy as np
-
+from spreeze.errors import DamagedFile
 from spreeze.spec import EnvSpec
 
 Head = Literal["tanh_gaussian", "tanh", "gaussian", "categorical", "values"]
@@ -33,6 +33,21 @@ class PolicyForm:
     layer_norm: bool = False
     """Whether hidden layers are normalised before the ReLU."""
 
+    @staticmethod
+    def from_json(data: Any) -> PolicyForm:
+        """The inverse of `asdict`. The data may come from anywhere; DamagedFile if they make no sense."""
+        try:
+            form = PolicyForm(**{**data, "hidden": tuple(data["hidden"])})
+        except (KeyError, TypeError):
+            raise DamagedFile("the description of the policy is damaged.") from None
+        widths = len(form.hidden) <= 100 and all(
+            type(x) is int and 0 < x <= 65_536 for x in form.hidden
+        )
+        flags = isinstance(form.normalised, bool) and isinstance(form.layer_norm, bool)
+        if not widths or not flags or form.head not in get_args(Head):
+            raise DamagedFile("the description of the policy is damaged.")
+        return form
+
     def sizes(self, spec: EnvSpec) -> list[int]:
         """The input size of each layer, then the output size of the last one."""
         outputs = {
@@ -57,4 +72,4 @@ class PolicyForm:
 
     def size(self, spec: EnvSpec) -> int:
         """Length of the flat vector."""
-        return sum(int(np.prod(shape)) for shape in self.shapes(spec).values())
+        return sum(math.prod(shape) for shape in self.shapes(spec).values())

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from spreeze.errors import DamagedFile
 from spreeze.policy.form import PolicyForm
 from spreeze.policy.policy import Policy
 from spreeze.spec import EnvSpec
+from spreeze.store.manifest import read_checkpoint
+from spreeze.store.tensors import MAX_HEADER_BYTES, check_tensors
+
+MAX_PARAMETERS = 1 << 28
 
 
 def load_policy(folder: Path) -> Policy:
-    """The policy in a checkpoint folder. The files hold data only: loading them runs no code."""
-    import json
-
-    from safetensors.numpy import load_file
-
-    description = json.loads((folder / "config.json").read_text())["policy"]
-    spec = EnvSpec.from_json(description["spec"])
-    form = {key: value for key, value in description.items() if key != "spec"}
-    policy = Policy(spec, PolicyForm(**form | {"hidden": tuple(form["hidden"])}))
-    stored = load_file(folder / "policy.safetensors")
+    """The policy in a checkpoint folder; DamagedFile if it is not whole. Loading runs no code."""
+    described = read_checkpoint(folder, ["config.json"]).data["config"].get("policy")
+    try:
+        if not isinstance(described, dict):
+            raise DamagedFile("there is no description of a policy.")
+        spec = EnvSpec.from_json(described.get("spec"))
+        form = PolicyForm.from_json({k: v for k, v in described.items() if k != "spec"})
+        if form.size(spec) > MAX_PARAMETERS:
+            raise DamagedFile(f"the policy is described with {form.size(spec):,} parameters.")
+        if spec.discrete != (form.head in ("categorical", "values")):
+            raise DamagedFile(f"the policy's head {form.head} does not fit its actions.")
+    except DamagedFile as error:
+        raise DamagedFile(f"{folder / 'config.json'}: {error}") from None
+    # Read before memory is allocated for it: the file must be as large as its description says.
+    limit = 4 * form.size(spec) + MAX_HEADER_BYTES
+    stored = read_checkpoint(folder, ["policy.safetensors"], limit=limit).tensors["policy"]
+    if problems := check_tensors(stored, form.shapes(spec)):
+        raise DamagedFile(f"{folder / 'policy.safetensors'}: {', '.join(problems)}.")
+    policy = Policy(spec, form)
     for name, target in policy.named().items():
-        if name not in stored or stored[name].shape != target.shape:
-            found = stored[name].shape if name in stored else "nothing"
-            raise ValueError(
-                f"{folder / 'policy.safetensors'}: {name} should have shape {target.shape}, found {found}"
-            )
         target[...] = stored[name]
     return policy

@@ -14,6 +14,7 @@ import numpy as np
 
 from spreeze.envs.inspect import evaluation_env
 from spreeze.envs.rendering import Frame, NoPicture, View, needs_video_extra, view_without_display
+from spreeze.errors import DamagedFile
 from spreeze.machine.affinity import run_in_background
 from spreeze.policy import Policy, load_policy
 from spreeze.roles.context import Context
@@ -166,7 +167,7 @@ class VideoRecorder:
         try:
             checkpoint = checkpoint.resolve()
             policy = load_policy(checkpoint)
-        except OSError:
+        except (OSError, DamagedFile):
             return  # the evaluator has just replaced it by a better one
         self._recorded_return = float(self.ctx.control.evaluator["best_return"])
         updates = int(checkpoint.name.partition("-")[0])

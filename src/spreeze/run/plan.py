@@ -228,7 +228,8 @@ def _claim(config: Config) -> Path:
         names = [config.name]
     for name in names:
         try:
-            (folder / name).mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).mkdir(mode=0o700)  # what the page's token guards is not for other users
         except FileExistsError:
             continue
         except OSError as error:

@@ -33,7 +33,8 @@ from spreeze.run.watchdog import Watchdog
 from spreeze.settings.auto.rates import batches_worth_a_try
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, resolved
-from spreeze.store.rundir import RunDir
+from spreeze.store.checkpoint import load_training
+from spreeze.store.rundir import RunDir, process_start
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
@@ -171,8 +172,11 @@ class Supervisor:
                 self.progress.record_decision(decision)
             self.progress.faults |= self.record.faults
             self.record.learning = self.control.first_update_s is not None
-            page = {"dashboard": self.directory_observers.status}
-            self.record.show(self.progress.status(RunState.RUNNING) | page)
+            more = {
+                "started": process_start(os.getpid()),
+                "dashboard": self.directory_observers.status,
+            }
+            self.record.show(self.progress.status(RunState.RUNNING) | more)
 
     def _draw(self) -> None:
         """Show the run. If that raises, the run continues without a screen."""
@@ -208,8 +212,8 @@ def _set_initial_values(control: Control, config: Config) -> None:
     control.supervisor["batch_size"] = config.learner.batch_size
     control.supervisor["min_updates_per_step"] = resolved(config.learner.ratio_bounds)[0]
     if config.resume is not None:  # continue to count where that run stopped
-        last = RunDir(Path(config.resume) / "checkpoints" / "last")
-        control.samplers["env_steps"][0] = last.read("config")["env_steps"]
+        before = load_training(Path(config.resume) / "checkpoints", keep=False)
+        control.samplers["env_steps"][0] = before.env_steps
 
 
 def _controller(plan: Plan, control: Control) -> Controller:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.errors import UsageError
+from spreeze.errors import DamagedFile, UsageError
+from spreeze.store.files import open_inside, read_json
+from spreeze.store.metrics import is_number, read_records
 from spreeze.store.rundir import RunDir
+from spreeze.text import plain
 
 Numbers = NDArray[np.float64]
 CURVE_AXES = ("time", "steps", "updates")
 """Columns of a curve. A fourth column is the mean return of the evaluation."""
+MAX_COMPARISON_BYTES = 64 << 20
 RESAMPLES = 2000
 """Bootstrap samples."""
 
@@ -37,13 +40,16 @@ class Group:
 
 def read_curve(run: RunDir) -> Numbers:
     """Read the evaluations of a run, finished or not."""
-    rows = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in (run.metrics / "evaluator-0.jsonl").read_text().splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                record = json.loads(line)
-                names = ("time_s", "env_steps", "updates", "eval/mean_reward")
-                rows.append([float(record[name]) for name in names])
+    names = ("time_s", "env_steps", "updates", "eval/mean_reward")
+    rows: list[list[float]] = []
+    with (
+        contextlib.suppress(FileNotFoundError, DamagedFile),
+        open_inside(run.path, "metrics", "evaluator-0.jsonl") as file,
+    ):
+        for _, record in read_records(file):
+            values = [(record or {}).get(name) for name in names]
+            if all(is_number(value) for value in values):
+                rows.append([float(value or 0) for value in values])
     return np.array(rows, np.float64).reshape(-1, 4)
 
 
@@ -51,8 +57,9 @@ def group_runs(runs: Sequence[RunDir]) -> list[Group]:
     """Group runs by task and algorithm: these are taken to be seeds of one setting."""
     groups: dict[str, Group] = {}
     for run in runs:
-        config = run.read("config").get("config", {})
-        label = f"{config.get('env', '?')} {config.get('algo', '?')}"
+        config = run.read("config").get("config")
+        config = config if isinstance(config, dict) else {}
+        label = plain(f"{config.get('env', '?')} {config.get('algo', '?')}"[:200])
         curve = read_curve(run)
         if not len(curve):
             raise UsageError(
@@ -69,21 +76,21 @@ def read_comparison(file: Path) -> list[Group]:
     `curves` is optional and maps it to a list of rows [time_s, env_steps, updates, return] by seed.
     """
     try:
-        data = json.loads(file.read_text())
+        data = read_json(file.parent, file.name, limit=MAX_COMPARISON_BYTES)
     except FileNotFoundError:
         raise UsageError([f"--compare {file}: there is no such file."]) from None
-    except (ValueError, OSError) as error:
+    except (DamagedFile, OSError) as error:
         raise UsageError([f"--compare {file}: cannot be read as JSON ({error})."]) from None
     groups = []
     try:
         curves, target = data.get("curves", {}), float(data["target"])
         for name, seconds in data["wall_s"].items():
-            group = Group(f"{data['env']} {name}", target=target)
+            group = Group(plain(f"{data['env']} {name}"[:200]), target=target)
             group.seconds = [None if s is None else float(s) for s in seconds]
             tables = [np.array(c, np.float64).reshape(-1, 4) for c in curves.get(name, [])]
             group.curves = [table for table in tables if len(table)]
             groups.append(group)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(
             [
                 f"--compare {file}: not a time-to-score result ({type(error).__name__}: {error}). It needs env, "

@@ -11,12 +11,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 
+from spreeze.errors import DamagedFile
 from spreeze.faults import fault_point
+from spreeze.store.files import open_inside, parse_json
 
 T = TypeVar("T")
 
+MAX_LINE_BYTES = 64 << 10
 RECORDS = 2500
 """A record covers at least this part of a run's age, so files grow with its logarithm."""
 
@@ -110,18 +113,31 @@ class MetricsReader:
     def read_new(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (role, record) for each complete line since the last call."""
         for path in sorted(self._folder.glob("*.jsonl")):
-            with path.open("rb") as file:
+            with contextlib.suppress(DamagedFile), open_inside(self._folder, path.name) as file:
                 if self.offsets.get(path, 0) > os.fstat(file.fileno()).st_size:
                     self.offsets[path] = 0  # someone has emptied it
                 file.seek(self.offsets.get(path, 0))
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break  # still being written
+                for line, record in read_records(file):
                     self.offsets[path] = self.offsets.get(path, 0) + len(line)
-                    with contextlib.suppress(ValueError):  # its writer was killed within the line
-                        record = json.loads(line)
-                        if isinstance(record, dict):
-                            yield path.stem, record
+                    if record is not None:
+                        yield path.stem, record
+
+
+def read_records(file: BinaryIO) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Each complete line and its record, None if it is damaged: its writer was killed within it.
+
+    A line that is too long, or still being written, ends the reading.
+    """
+    while (line := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
+        try:
+            yield line, parse_json(line, "a line of metrics")
+        except DamagedFile:
+            yield line, None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a stored value is a number that can be drawn."""
+    return type(value) in (int, float) and abs(value) < 1e300
 
 
 class Thinned(Generic[T]):

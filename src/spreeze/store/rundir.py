@@ -6,14 +6,17 @@ metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  live/  videos/  logs
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spreeze.errors import UsageError
-from spreeze.text import suggest
+from spreeze.errors import DamagedFile, UsageError
+from spreeze.store.checkpoint import load_training
+from spreeze.store.files import read_json
+from spreeze.text import plain, suggest
 
 
 @dataclass(frozen=True)
@@ -53,18 +56,29 @@ class RunDir:
         return self.path / "logs" / f"{role}.log"
 
     def read(self, name: str) -> dict[str, Any]:
-        """Read `config`, `system`, `status` or `summary`. Empty if the file does not exist yet."""
+        """Read `config`, `system`, `status` or `summary`. Empty if it does not exist or is damaged."""
         try:
-            value = json.loads((self.path / f"{name}.json").read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
+            return read_json(self.path, f"{name}.json")
+        except (FileNotFoundError, DamagedFile):
             return {}
-        return value if isinstance(value, dict) else {}
+
+    @property
+    def engine(self) -> str | None:
+        """What stepped the run's environments, if its config says so."""
+        section = _mapping(_mapping(self.read("config").get("config")).get("simulation"))
+        return _word(section.get("engine"))
 
     def checkpoint(self) -> Path:
         """The best checkpoint, or the last if there is no best one. UsageError if there is none."""
         for name in ("best", "last"):
-            if (self.checkpoints / name / "policy.safetensors").exists():
-                return (self.checkpoints / name).resolve()
+            link = self.checkpoints / name
+            if not os.path.lexists(link):
+                continue
+            # A stored link may lead anywhere.
+            path, inside = link.resolve(), self.path.resolve() / "checkpoints"
+            if path.parent != inside or not path.is_dir():
+                raise DamagedFile(f"{link} is not a link to a checkpoint of this run.")
+            return path
         raise UsageError(
             [
                 f"run {self.path} has no checkpoint yet. The first evaluation writes one. "
@@ -77,8 +91,11 @@ def list_runs(folder: Path) -> list[RunDir]:
     """The runs in a folder, newest last."""
     if not folder.is_dir():
         return []
-    found = [RunDir(path) for path in folder.iterdir() if (path / "config.json").exists()]
-    return sorted(found, key=lambda run: (run.path / "config.json").stat().st_mtime)
+    found = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # not a run, or one that may not be read
+            found.append(((path / "config.json").lstat().st_mtime, path))
+    return [RunDir(path) for _, path in sorted(found)]
 
 
 def find_run(run: str | None, folder: Path) -> RunDir:
@@ -91,7 +108,7 @@ def find_run(run: str | None, folder: Path) -> RunDir:
             )
         return runs[-1]
     for path in (Path(run), folder / run):
-        if (path / "config.json").exists() and not (path / "policy.safetensors").exists():
+        if os.path.lexists(path / "config.json") and not (path / "policy.safetensors").exists():
             return RunDir(path)
     hint = suggest(run, (known.path.name for known in runs), 0.4) or (
         f" To list the {len(runs)} runs in {folder}/: spreeze runs {shlex.quote(str(folder))}"
@@ -101,14 +118,10 @@ def find_run(run: str | None, folder: Path) -> RunDir:
 
 def run_facts(run: RunDir) -> dict[str, Any]:
     """One run as a table row: from its summary, or from its last status if it has not ended."""
-    import psutil
-
     status, summary = run.read("status"), run.read("summary")
-    progress, pid = _mapping(status.get("progress")), _mapping(status.get("pids")).get("supervisor")
-    state = summary.get("state") or status.get("state", "unknown")
-    if state == "running" and not (
-        isinstance(pid, int) and 0 < pid < 2**31 and psutil.pid_exists(pid)
-    ):
+    progress = _mapping(status.get("progress"))
+    state = summary.get("state") or status.get("state") or "unknown"
+    if state == "running" and not supervisor_lives(status):
         state = "killed"
     names = (
         "best_return",
@@ -120,8 +133,33 @@ def run_facts(run: RunDir) -> dict[str, Any]:
         "update_hz",
     )
     in_progress = {"final_return": "eval_return", "wall_s": "time_s"}
-    values = {name: summary.get(name, progress.get(in_progress.get(name, name))) for name in names}
-    return {"name": run.path.name, "state": state, **values, "reason": summary.get("reason")}
+    values = {
+        name: _number(summary.get(name, progress.get(in_progress.get(name, name))))
+        for name in names
+    }
+    reason = _word(summary.get("reason"))
+    return {"name": run.path.name, "state": _word(state), **values, "reason": reason}
+
+
+def supervisor_lives(status: dict[str, Any]) -> bool:
+    """Whether the process that wrote this status still runs, and not a later one with the same pid."""
+    pid, started = _mapping(status.get("pids")).get("supervisor"), status.get("started")
+    if type(pid) is not int or not 0 < pid < 2**31:
+        return False
+    found = process_start(pid)
+    # Runs of earlier versions did not record when they were started.
+    return found is not None and started in (None, found)
+
+
+def process_start(pid: int) -> str | None:
+    """When a process was started, exact and never the same for two with one pid; None if it does not run."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The name of the process is in brackets and may hold anything.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if state in "ZX" else f"{boot} {fields[18]}"
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -129,8 +167,20 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _number(value: Any) -> int | float | None:
+    """The value if it is a number that can be shown, else None."""
+    if type(value) not in (int, float) or not abs(value) < 1e18:
+        return None
+    return value  # type: ignore[no-any-return]
+
+
+def _word(value: Any) -> str | None:
+    """A short stored text, safe to print; None for anything else."""
+    return plain(value[:40]) if isinstance(value, str) else None
+
+
 def updates_before(resume: str | None) -> int:
     """Updates done by the run that is resumed, from its config: the state counts in float32, exact only to 2^24."""
     if resume is None:
         return 0
-    return int(RunDir(Path(resume) / "checkpoints" / "last").read("config")["updates"])
+    return load_training(Path(resume) / "checkpoints", keep=False).updates

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.faults import fault_point
-from spreeze.store.metrics import MetricsReader
+from spreeze.store.metrics import MetricsReader, is_number
 
 FLUSH_EVERY_S = 10.0
 
@@ -62,12 +62,13 @@ class TensorBoard:
         values = [
             Summary.Value(tag=name + suffix, simple_value=float(value))
             for name, value in record.items()
-            if "/" in name and isinstance(value, int | float)
+            if "/" in name and is_number(value)
         ]
-        if values:
+        step = record.get("env_steps", 0)
+        if values and is_number(step) and abs(step) < 2**63:
             event = Event(
                 wall_time=time.time(),
-                step=int(record.get("env_steps", 0)),
+                step=int(step),
                 summary=Summary(value=values),
             )
             self._file.write(event.SerializeToString())

@@ -13,6 +13,7 @@ import pytest
 import torch
 from stable_baselines3.common.evaluation import evaluate_policy
 
+from spreeze.errors import DamagedFile, UsageError
 from spreeze.networks import init_uniform, mlp, mlp_shapes, tanh_gaussian
 from spreeze.policy import Policy, PolicyForm, load_policy
 from spreeze.spec import EnvSpec
@@ -169,7 +170,10 @@ def test_a_policy_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
     text = config.read_text()
     assert "8" in text
     config.write_text(text.replace("8,\n", "9,\n").replace("8\n", "9\n"))
-    with pytest.raises(ValueError, match=r"w0 should have shape \(3, 9\), found \(3, 8\)"):
+    with pytest.raises(DamagedFile, match="not what its manifest says"):
+        load_policy(folder)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(UsageError, match=r"w0 has shape \(3, 8\) instead of \(3, 9\)"):
         load_policy(folder)
 
 

@@ -44,14 +44,13 @@ def main(arguments: list[str], _started_s: float) -> int:
         raise UsageError([f"--episodes {args.episodes}: must be a whole number from 1 to 100000."])
     # Imported late, so that --help stays fast.
     from spreeze.policy import load_policy
-    from spreeze.text import short
+    from spreeze.text import plain, short
 
     run = find_run(args.run, Path(args.runs))
     checkpoint = run.checkpoint()
     policy = load_policy(checkpoint)
     env = env_to_play(policy, run.path.name, args.env)
-    stored = run.read("config").get("config", {})
-    pooled = args.env is None and stored.get("simulation", {}).get("engine") == "envpool"
+    pooled = args.env is None and run.engine == "envpool"
     began_s = time.monotonic()
     with stdout_to_stderr():
         results = _play(policy, env, pooled, args)
@@ -66,7 +65,8 @@ def main(arguments: list[str], _started_s: float) -> int:
     if args.json is not None:
         write_json(facts, args.json)
     if args.json != "-":
-        print(f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}")
+        played = f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}"
+        print(plain(played))
         print("  ".join(f"{name} {short(facts[name])}" for name in ("mean", "std", "min", "max")))
         if facts["broken"]:
             print(f"{facts['broken']} of them gave NaN or infinity and are not counted")

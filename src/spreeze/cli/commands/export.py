@@ -9,6 +9,7 @@ import tyro
 
 from spreeze.errors import UsageError
 from spreeze.store.rundir import find_run
+from spreeze.text import plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     )
     flat = ", flattened as by gymnasium.spaces.flatten" if spec.obs_parts else ""
     print(
-        f"{file}: obs [{obs}] in float32{flat} -> action [{action}], policy {checkpoint.name} for {spec.id}\n"
+        f"{file}: obs [{obs}] in float32{flat} -> action [{action}], policy {plain(checkpoint.name)} for {plain(spec.id)}\n"
         f"Checked with onnxruntime: actions differ from the numpy policy by at most {distance:.1e} of their range."
     )
     return 0

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from spreeze.store.files import write_json
 from spreeze.store.rundir import list_runs, run_facts
-from spreeze.text import clock, short
+from spreeze.text import clock, plain, short
 
 COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "run": lambda row: str(row["name"]),
-    "state": lambda row: str(row["state"]),
+    "run": lambda row: plain(row["name"]),
+    "state": lambda row: row["state"] or "-",
     "best": lambda row: short(row["best_return"]),
     "final": lambda row: short(row["final_return"]),
     "time": lambda row: clock(row["wall_s"] or 0),
