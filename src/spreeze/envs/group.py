@@ -59,7 +59,8 @@ class EnvGroup:
         log-probabilities of `actions`, is read only for segments. Returns the number of complete rows.
         """
         out = self._outcome
-        self._writer.begin(out.obs, actions, version, rows, log_prob)
+        # A row has 32 bits for the version; readers compare versions modulo 2**32.
+        self._writer.begin(out.obs, actions, version % 2**32, rows, log_prob)
         self._stepper.step(env_actions, out)
         self._count_episodes(out)
         # After counting: rows pay for a termination, the returns of episodes do not.

@@ -8,11 +8,13 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
@@ -108,6 +110,19 @@ def picklable_target(target: EnvTarget) -> EnvTarget:
 def absolute_target(name: str) -> str:
     """The same target in any folder: an environment may change the working folder."""
     return str(Path(name).absolute()) if ".py:" in name else name
+
+
+def check_sendable(target: EnvTarget, name: str) -> None:
+    """UsageError if `target` cannot be sent to another process."""
+    try:
+        cloudpickle.dumps(target)
+    except (TypeError, pickle.PicklingError) as error:
+        raise UsageError(
+            [
+                f"env {name}: every sampler makes its own environment, and this one cannot be sent to it: "
+                f"{error}. Create what it refers to inside the function that makes it, or use --serial."
+            ]
+        ) from None
 
 
 def unknown_env(name: str, error: Exception) -> str:

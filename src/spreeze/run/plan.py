@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.targets import EnvTarget, picklable_target
+from spreeze.envs.targets import EnvTarget, check_sendable, picklable_target
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine, cpu_name
 from spreeze.machine.limits import limit_problems
@@ -82,8 +82,9 @@ def describe_env(
         if processes is None:
             spec = inspect_env(env, name)
         else:
-            limit_s = _inspection_limit_s(config)
-            spec = call(processes, inspect_env, picklable_target(env), name, limit_s=limit_s)
+            target, limit_s = picklable_target(env), _inspection_limit_s(config)
+            check_sendable(target, name)
+            spec = call(processes, inspect_env, target, name, limit_s=limit_s)
     except UsageError as error:
         raise UsageError([*problems, *error.problems]) from None
     except StartFailed as error:

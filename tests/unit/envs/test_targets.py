@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,20 @@ def test_an_id_registered_by_the_user_reaches_other_processes() -> None:
     assert callable(maker)
     assert inspect_env(maker, "Mine-v0").obs_shape == (1,)
     assert picklable_target("Pendulum-v1") == "Pendulum-v1"
+
+
+@pytest.mark.fault("F16")
+def test_what_cannot_be_sent_to_a_sampler_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def one_robot() -> Any:
+        with lock:
+            return fakes.ReachEnv()
+
+    with pytest.raises(UsageError, match=r"env one_robot: .*cannot pickle .*lock.* use --serial"):
+        spreeze.train(one_robot, runs=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    assert spreeze.train(one_robot, runs=str(tmp_path), serial=True, steps="200").summary
 
 
 @pytest.mark.parametrize("made", [True, False])

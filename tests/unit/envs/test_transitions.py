@@ -172,6 +172,19 @@ def test_a_segment_does_not_span_a_step_that_is_not_finite() -> None:
     assert np.isfinite(second["next_obs"]).all()
 
 
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize("form", [{}, {"n_step": 3}, {"segment": 4}])
+def test_a_version_may_need_more_than_the_bits_of_its_field(form: dict[str, int]) -> None:
+    group, spec = count_group("plain", terminate=True, **form)
+    rows = np.zeros(NUM_ENVS, row_layout(spec, RowFormat(gamma=GAMMA, **form)).dtype)
+    group.reset(0)
+    actions = np.zeros((NUM_ENVS, 1), np.float32)
+    for _ in range(4):
+        num = group.step(actions, actions, 2**32 + 7, rows, np.zeros(NUM_ENVS, np.float32))
+    assert rows["version"][:num].tolist() == [7] * NUM_ENVS
+    group.close()
+
+
 @pytest.mark.fault("F43")
 def test_a_step_that_is_not_finite_is_dropped_and_its_episode_cut() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")

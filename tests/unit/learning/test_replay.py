@@ -181,6 +181,20 @@ def test_beside_updates_no_more_than_the_slack_comes_and_every_lane_gets_a_turn(
     assert without.num_rows == 90, "on a CPU everything that is there"
 
 
+@pytest.mark.fault("F31")
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize("version", [300, 2**32 + 100])
+def test_the_lag_of_a_sampler_without_new_weights_is_seen(lanes: Lanes, version: int) -> None:
+    """The newest versions need more than the 32 bits that a row has for them."""
+    replay, intake = Replay(LAYOUT, 1000, CPU), Intake(lanes.readers)
+    rows = numbered(0, 8)
+    rows["version"] = (version - 200) % 2**32
+    for _ in range(200):
+        lanes.write(0, rows)
+        intake.move_to(replay, version)
+    assert intake.lag == pytest.approx(200, rel=0.01)
+
+
 def test_rows_overwritten_in_the_lane_leave_no_gap(lanes: Lanes) -> None:
     replay, intake = Replay(LAYOUT, 1000, CPU), Intake(lanes.readers)
     lanes.write(0, numbered(0, 64))
@@ -289,6 +303,34 @@ def test_when_nothing_helps_the_error_is_the_learners_own(monkeypatch: pytest.Mo
     monkeypatch.setattr(Updater, "run", lambda _: (_ for _ in ()).throw(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         runner.run()
+
+
+@pytest.mark.fault("F56")
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: device-side assert triggered",
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: unspecified launch failure",
+    ],
+)
+def test_after_an_error_that_stays_the_learner_does_not_go_on(
+    monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    """Such a process gives wrong answers from then on, so no second attempt is made in it."""
+    attempts = []
+
+    def fail(_: Any) -> None:
+        attempts.append(1)
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(Updater, "run", fail)
+    ctx = context()
+    _, _, runner = started(ctx)
+    with pytest.raises(RuntimeError, match=message):
+        runner.run()
+    assert len(attempts) == 1
+    assert ctx.counters["out_of_memory"] == 0
 
 
 def test_out_of_memory_is_known_in_all_its_forms() -> None:

@@ -227,9 +227,10 @@ def test_a_successor_writes_the_uncommitted_rows_again(lane: Any) -> None:
     assert reader.num_lost == 2
 
 
-def test_a_lane_works_with_large_counters(lane: Any) -> None:
-    """After 2**40 rows a lane works as at its start; 2**40 is not a multiple of the capacity."""
-    start = 2**40 + 1
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize("start", [2**32 - 7, 2**40 + 1, 2**63 - 100])
+def test_a_lane_works_with_large_counters(lane: Any, start: int) -> None:
+    """It works as at its start; the numbers are not multiples of the capacity."""
     experience, words = lane(capacity=6, block=3)
     words[0, [RESERVED, COMMITTED]] = start
     writer, (reader,) = experience.writer(0), experience.readers()

@@ -67,6 +67,17 @@ def test_each_version_is_read_with_its_counters(weights: Weights) -> None:
         assert_reads(weights, version)
 
 
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize("start", [2**32 - 5, 2**63 - 100])
+def test_versions_and_counters_may_be_large(arena: Arena, weights: Weights, start: int) -> None:
+    arena["weights.newest"][0] = start
+    for more in range(1, 10):
+        weights.publish(vector(more), start + more, start - more)
+        stamp, got = fetch(weights, have=start + more - 1)
+        assert stamp == Stamp(start + more, start + more, start - more)
+        np.testing.assert_array_equal(got, vector(more))
+
+
 def test_fetch_does_not_touch_the_vector_without_a_new_version(weights: Weights) -> None:
     publish(weights, 2)
     stamp, got = fetch(weights, have=2)

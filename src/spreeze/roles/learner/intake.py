@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from spreeze.learning.replay import Replay
 from spreeze.rows import Rows, as_matrix
 from spreeze.wires.experience import LaneReader
@@ -30,8 +32,9 @@ class Intake:
         while waiting > 0:
             rows = replay.insert_from(self._drain)
             if len(rows):
-                behind = version - float(rows["version"].mean())
-                self.lag += LAG_SMOOTHING * (behind - self.lag)
+                # Rows have 32 bits for the version: the difference is right across their overflow.
+                behind = (np.uint32(version % 2**32) - rows["version"]).view(np.int32).mean()
+                self.lag += LAG_SMOOTHING * (float(behind) - self.lag)
             waiting = 0 if replay.slack else waiting - replay.buffer_rows
 
     def _drain(self, buffer: Rows) -> Rows:
