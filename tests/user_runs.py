@@ -19,14 +19,16 @@ PATHS = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
 
 
 @contextlib.contextmanager
-def training(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def training(
+    folder: Path, *arguments: str, output: Any = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     """`spreeze train` running in `folder`; killed at the end if it still runs."""
     command = [sys.executable, "-m", "spreeze", "train", *arguments, "--name", "r"]
     process = subprocess.Popen(
         command,
         cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
         env=os.environ | {"PYTHONPATH": PATHS},
     )
