@@ -40,7 +40,24 @@ MAY_END = {
 """Where a fault may end the run: it hits the process that holds the run together."""
 AT_A_START = ("supervisor", "forkserver", "role")
 """Points that are passed when a process ends or starts: this test kills a sampler to get there."""
-KNOBS = ["--sampler.processes", "2", "--visualizer.draw", "on", "--no-dashboard", "--learner.no-compile", "--replay.capacity", "20000", "--checkpoint.every-s", "0.3", "--checkpoint.replay-mb", "1", "--limits.restarts-per-minute", "1000", "--evaluator.every-s", "0.1"]
+KNOBS = [
+    "--sampler.processes",
+    "2",
+    "--visualizer.draw",
+    "on",
+    "--no-dashboard",
+    "--learner.no-compile",
+    "--replay.capacity",
+    "20000",
+    "--checkpoint.every-s",
+    "0.3",
+    "--checkpoint.replay-mb",
+    "1",
+    "--limits.restarts-per-minute",
+    "1000",
+    "--evaluator.every-s",
+    "0.1",
+]
 LIMIT_S = 30.0
 
 

@@ -18,6 +18,7 @@ happens in order, and there is no slack.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -60,7 +61,8 @@ class Replay:
             self.priorities = torch.zeros(self._shape[0], device=self.data.device)
             self.priorities[0] = 1
         self.start = self.num_rows = 0
-        self._next = 0
+        self.num_inserted = 0
+        """Rows written since the start. Row number n is in slot n modulo the length of the ring."""
         self._copies = CopyStream(device) if overlapped else None
         self.buffer_rows = min(self.slack or BUFFER_ROWS, capacity)
         """Rows that one `insert_from` appends at most."""
@@ -102,6 +104,43 @@ class Replay:
                     self._write(piece)
             self._move_window(len(piece))
 
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest row in the window."""
+        return self.num_inserted - self.num_rows
+
+    def start_reading(self, first: int, into: Tensor) -> None:
+        """Start to copy rows of the window to the host, from number `first` on, beside updates.
+
+        Rows that are written later do not disturb the copy: on a GPU both are in the copy stream.
+        """
+        slot = first % len(self.rows)
+        head = min(len(into), len(self.rows) - slot)
+        with self._copies.reading() if self._copies is not None else nullcontext():
+            into[:head].copy_(self.rows[slot : slot + head], non_blocking=True)
+            into[head:].copy_(self.rows[: len(into) - head], non_blocking=True)
+
+    @property
+    def has_read(self) -> bool:
+        """Whether what `start_reading` copies has arrived."""
+        return self._copies is None or self._copies.has_read
+
+    def newest(self, num: int) -> Tensor:
+        """Up to `num` of the newest rows, on the host. This waits for the device."""
+        num = min(num, self.num_rows)
+        rows = torch.empty(num, self.layout.width)
+        self.start_reading(self.num_inserted - num, rows)
+        if self._copies is not None:
+            self._copies.wait_until_read()
+        return rows
+
+    def mend_priorities(self) -> None:
+        """Give rows whose priority is not finite the largest finite one."""
+        if self.priorities is not None:
+            finite = self.priorities.isfinite()
+            largest = self.priorities.where(finite, 0).amax().clamp(min=MIN_PRIORITY)
+            self.priorities.copy_(self.priorities.where(finite, largest))
+
     def move_to_host(self) -> None:
         """Move the rows to page-locked host memory. Captured updates are invalid afterwards."""
         rows, data = self._allocate("pinned")
@@ -113,8 +152,9 @@ class Replay:
 
     def _write(self, fresh: Tensor) -> None:
         """Write behind the window, and on at the front of the ring."""
-        head = min(len(fresh), len(self.rows) - self._next)
-        self.rows[self._next : self._next + head].copy_(fresh[:head], non_blocking=True)
+        slot = self.num_inserted % len(self.rows)
+        head = min(len(fresh), len(self.rows) - slot)
+        self.rows[slot : slot + head].copy_(fresh[:head], non_blocking=True)
         if head < len(fresh):
             self.rows[: len(fresh) - head].copy_(fresh[head:], non_blocking=True)
 
@@ -122,9 +162,9 @@ class Replay:
         """Let the window end with the rows just written."""
         if self.priorities is not None:
             self._prioritise(num_rows)
-        self._next = (self._next + num_rows) % len(self.rows)
+        self.num_inserted += num_rows
         self.num_rows = min(self.num_rows + num_rows, self.capacity)
-        self.start = (self._next - self.num_rows) % len(self.rows)
+        self.start = self.oldest % len(self.rows)
         self.window[0].fill_(self.start)
         self.window[1].fill_(self.num_rows)
         if self._copies is not None:
@@ -134,7 +174,7 @@ class Replay:
         """New rows get the highest priority there is; rows that leave the window are not drawn again."""
         assert self.priorities is not None
         device, size = self.priorities.device, len(self.rows)
-        new = (self._next + torch.arange(num_rows, device=device)) % size
+        new = (self.num_inserted + torch.arange(num_rows, device=device)) % size
         largest = self.priorities.amax().clamp(min=MIN_PRIORITY)
         left = max(0, self.num_rows + num_rows - self.capacity)
         old = (self.start + torch.arange(left, device=device)) % size

@@ -28,6 +28,7 @@ class CopyStream:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._moved = blocking_event()
         self._copied = [blocking_event() for _ in range(2)]
+        self._read = blocking_event()
         self.window_moved()
 
     def wait_for_buffer(self) -> None:
@@ -50,6 +51,22 @@ class CopyStream:
             yield
             self._copied[0].record(self._stream)
         torch.cuda.current_stream(self._device).wait_event(self._copied[0])
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read rows while updates run; rows that are written later wait."""
+        with torch.cuda.stream(self._stream):
+            yield
+            self._read.record(self._stream)
+
+    @property
+    def has_read(self) -> bool:
+        """Whether the last reading is done."""
+        return bool(self._read.query())  # type: ignore[no-untyped-call]
+
+    def wait_until_read(self) -> None:
+        """Wait for the last reading."""
+        self._read.synchronize()
 
     def next_buffer(self) -> None:
         """The next copy comes out of the other buffer."""

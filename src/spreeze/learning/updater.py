@@ -14,7 +14,14 @@ from torch import Tensor
 from spreeze.algos.base import Algorithm
 from spreeze.learning.minibatch import HostSampledBatches, SampledBatches
 from spreeze.learning.replay import Replay
-from spreeze.learning.state import Part, TrainingState, policy_vector, to_state, to_tensors
+from spreeze.learning.state import (
+    Part,
+    TrainingState,
+    named,
+    policy_vector,
+    to_state,
+    to_tensors,
+)
 from spreeze.learning.step import StepFunction, UpdateInputs, UpdateOutputs, UpdateStep
 
 
@@ -112,6 +119,12 @@ class Updater:
             torch.cuda.synchronize(self.device)  # a graph may be running
         self._prepared.clear()
         self._batches.clear()
+
+    def restore(self, state: TrainingState) -> None:
+        """Continue from this state. It is copied in place, because captured graphs keep their tensors."""
+        for mine in (self._state, self._others):
+            for name, vector in named(mine).items():
+                vector.copy_(named(state)[name])
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the last update. This waits for the device, so call it rarely."""

@@ -61,6 +61,8 @@ class Context:
     idle: Callable[[float], None]
     """Sleep for this many seconds; does nothing in serial mode."""
     recorder: Recorder
+    at_boundary: bool = False
+    """Serial mode: whether the role ends only to start again from the checkpoint that is written now."""
 
     @property
     def config(self) -> Config:
@@ -92,7 +94,10 @@ class Context:
     def seed(self, num: int = 1) -> list[int]:
         """Seeds for this role: independent of those of every other role and index."""
         key = (ROLES.index(self.job.role), self.job.index)
-        sequence = np.random.SeedSequence(self.config.seed, spawn_key=key)
+        # A resumed run must not play the same episodes again.
+        steps = int(self.control.supervisor["resumed_steps"])
+        seed = [self.config.seed, steps] if steps else self.config.seed
+        sequence = np.random.SeedSequence(seed, spawn_key=key)
         return [int(word) for word in sequence.generate_state(num)]
 
     def note(self, what: str) -> None:

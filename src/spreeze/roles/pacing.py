@@ -19,17 +19,26 @@ def allowed_steps(warmup_steps: int, updates: int, min_updates_per_step: float) 
     return int(warmup_steps + updates / min_updates_per_step)
 
 
-class SampleBudget:
-    """The env steps that samplers may reach.
+class Pace:
+    """How far samplers and learner may be ahead of each other.
 
-    A ratio that changes during the run applies only to the steps after the change. Applied to all
-    steps so far, a higher one would stop the samplers until the updates have caught up.
+    Steps and updates count from where learning began. So after a restart or a resume neither side has
+    to catch up with what the other did before. A ratio that changes during the run applies only to
+    the steps after the change: applied to all steps so far, a higher one would stop the samplers until
+    the updates have caught up.
     """
 
-    def __init__(self, warmup_steps: int) -> None:
-        """The first ratio counts from the end of the warm-up."""
+    def __init__(self, steps: int, updates: int, max_updates_per_step: float) -> None:
+        """Learning begins at so many env steps, and after so many updates."""
+        self._began = steps, updates
+        self._max_ratio = max_updates_per_step
         self._ratio = 0.0
-        self._steps, self._updates = warmup_steps, 0
+        self._steps, self._updates = steps, updates
+
+    def may_update(self, updates: int, steps: int) -> bool:
+        """Whether the learner, after `updates`, may do another one; samplers are at `steps` now."""
+        first_step, first_update = self._began
+        return updates - first_update < self._max_ratio * max(steps - first_step, 0)
 
     def allowed_steps(self, updates: int, min_updates_per_step: float, steps: int) -> int:
         """Env steps that samplers may reach after `updates`; they are at `steps` now."""

@@ -79,6 +79,14 @@ class Decision:
     kept: bool
 
 
+def movable_settings(config: Config, chosen: Collection[str]) -> list[str]:
+    """The settings that may be moved, of those that were "auto"."""
+    if config.tuner.off or config.serial:
+        return []
+    fixed = () if config.learner.updates_per_step == "auto" else (RATIO,)
+    return [name for name in WORDS if name in chosen and name not in fixed]
+
+
 class Controller:
     """Watches one run and moves its settings."""
 
@@ -97,9 +105,7 @@ class Controller:
         """Whether nothing is left to try for now."""
         self._control = control
         self._config, self._expected_hz = config, expected_hz
-        self._free = [] if config.tuner.off or config.serial else [k for k in WORDS if k in chosen]
-        if config.learner.updates_per_step != "auto":
-            self._free = [name for name in self._free if name != RATIO]
+        self._free = movable_settings(config, chosen)
         self._initial = self._settings()
         self._refused: set[float] = set()
         """Batch sizes that lost against another one."""

@@ -18,6 +18,7 @@ from spreeze.errors import RunFailed
 from spreeze.roles.context import Job
 from spreeze.run.controller import Controller
 from spreeze.run.crew import LEARNER, Crew
+from spreeze.run.initial_values import chosen_knobs, set_initial_values
 from spreeze.run.observers import Observers
 from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunState
 from spreeze.run.plan import Plan
@@ -31,9 +32,7 @@ from spreeze.run.signals import Interrupts
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.watchdog import Watchdog
 from spreeze.settings.auto.rates import batches_worth_a_try
-from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, resolved
-from spreeze.store.checkpoint import load_training
 from spreeze.store.rundir import RunDir, process_start
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
@@ -72,12 +71,12 @@ class Supervisor:
         self.config, self.run_dir, self.show, self.interrupts = config, run_dir, show, interrupts
         self.arena = Arena.create(plan.blocks)
         self.control = Control(self.arena)
-        _set_initial_values(self.control, config)
+        set_initial_values(self.control, plan)
         self.record = Record(run_dir)
         self.progress = Progress(config, self.control, started_s, self.record)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
-        self.watchdog = Watchdog(config.limits, _chosen(plan).__contains__)
+        self.watchdog = Watchdog(config.limits, chosen_knobs(plan).__contains__)
         self.shown_s = self.written_s = 0.0
 
         def job(role: str, index: int = 0) -> Job:
@@ -207,21 +206,7 @@ class Supervisor:
         return summary
 
 
-def _set_initial_values(control: Control, config: Config) -> None:
-    control.supervisor["active_samplers"] = config.sampler.processes
-    control.supervisor["batch_size"] = config.learner.batch_size
-    control.supervisor["min_updates_per_step"] = resolved(config.learner.ratio_bounds)[0]
-    if config.resume is not None:  # continue to count where that run stopped
-        before = load_training(Path(config.resume) / "checkpoints", keep=False)
-        control.samplers["env_steps"][0] = before.env_steps
-
-
 def _controller(plan: Plan, control: Control) -> Controller:
     measured = plan.measured
     expected_hz = batches_worth_a_try(measured, plan.config.devices) if measured else {}
-    return Controller(plan.config, _chosen(plan), expected_hz, control)
-
-
-def _chosen(plan: Plan) -> set[str]:
-    """The knobs that were "auto", and whose value no preset has given."""
-    return {name for name, why in plan.reasons.items() if why.source is not Source.PRESET}
+    return Controller(plan.config, chosen_knobs(plan), expected_hz, control)

@@ -56,9 +56,10 @@ def warnings_from(control: Control, batch_size: int) -> list[str]:
             f"{broken} evaluation episodes gave NaN or infinity and do not count; "
             "an evaluation with such an episode cannot become the best"
         )
-    if learner["diverged"]:
+    if rollbacks := int(learner["rollbacks"]):
         out.append(
-            "the networks have diverged to NaN; the last good policy is kept. Lower --algo.lr"
+            f"the networks diverged to NaN {rollbacks} times and went back to their last good "
+            "state. Lower --algo.lr; logs/learner-0.log names what diverged"
         )
     if problem := memory_fallback_note(control, batch_size):
         out.append(problem)

@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -78,12 +78,17 @@ class LoadedTraining:
 
 
 def load_training(
-    folder: Path, limit: int = MAX_TENSOR_BYTES, *, keep: bool = True
+    folder: Path,
+    limit: int = MAX_TENSOR_BYTES,
+    *,
+    keep: bool = True,
+    wanted: Callable[[dict[str, dict[str, Any]]], bool] = lambda _: True,
 ) -> LoadedTraining:
     """The newest checkpoint in `folder` that is whole; DamagedFile, with every reason, if there is none.
 
     `limit` bounds the bytes of each file of tensors. Without `keep` the tensors are checked, not
-    kept. Whether they fit the networks is for the caller to find out, with `check_tensors`.
+    kept. Whether they fit the networks is for the caller to find out, with `check_tensors`. Those
+    whose data are not `wanted` are passed over.
     """
     refused: list[tuple[Path, str]] = []
     for path in reversed(_list(folder, Kind.TRAINING)):
@@ -93,7 +98,8 @@ def load_training(
         except DamagedFile as error:
             refused.append((path, str(error)))
         else:
-            return LoadedTraining(path, content.tensors, content.data, refused)
+            if wanted(content.data):
+                return LoadedTraining(path, content.tensors, content.data, refused)
     if not refused:
         raise DamagedFile(f"{folder} has no checkpoint to resume from.")
     reasons = " ".join(why for _, why in refused)

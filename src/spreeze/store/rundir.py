@@ -1,7 +1,7 @@
 """The run directory: its paths, and what its files say about a run. Tools read nothing else.
 
 config.json   system.json   status.json   summary.json
-metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  live/  videos/  logs/<role>-<i>.log
+metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  replay/  live/  videos/  logs/<role>-<i>.log
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.errors import DamagedFile, UsageError
-from spreeze.store.checkpoint import load_training
 from spreeze.store.files import read_json
 from spreeze.text import plain, suggest
 
@@ -35,6 +34,11 @@ class RunDir:
     def checkpoints(self) -> Path:
         """Folder of the checkpoints."""
         return self.path / "checkpoints"
+
+    @property
+    def replay(self) -> Path:
+        """Folder of the newest rows of the replay."""
+        return self.path / "replay"
 
     @property
     def metrics(self) -> Path:
@@ -177,10 +181,3 @@ def _number(value: Any) -> int | float | None:
 def _word(value: Any) -> str | None:
     """A short stored text, safe to print; None for anything else."""
     return plain(value[:40]) if isinstance(value, str) else None
-
-
-def updates_before(resume: str | None) -> int:
-    """Updates done by the run that is resumed, from its config: the state counts in float32, exact only to 2^24."""
-    if resume is None:
-        return 0
-    return load_training(Path(resume) / "checkpoints", keep=False).updates

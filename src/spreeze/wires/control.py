@@ -62,6 +62,7 @@ SUPERVISOR = [
     ("active_samplers", "<i8"),  # samplers from this index on rest
     ("batch_size", "<i8"),  # the one to use; the learner's word says which one it uses
     ("min_updates_per_step", "<f8"),  # samplers wait if updates fall behind this ratio
+    ("resumed_steps", "<i8"),  # env steps at which the roles started; seeds depend on it
 ]
 LEARNER = [
     *_WORK,
@@ -72,7 +73,6 @@ LEARNER = [
     ("replay_rows", "<i8"),
     ("saves_failed", "<i8"),
     ("compiled", "<i8"),  # a CompileState
-    ("diverged", "<i8"),  # 1: the networks hold NaN or infinity
     ("rollbacks", "<i8"),  # how often the networks went back to their last good state
     ("checkpoints_refused", "<i8"),  # damaged ones that were passed over
     ("batch_size", "<i8"),  # in use; 0 until the learner is up

@@ -22,6 +22,7 @@ what was written there to the front.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,11 @@ class LaneReader:
         self.num_lost = 0
 
     @property
+    def position(self) -> int:
+        """The number of the next row to drain."""
+        return self._next
+
+    @property
     def num_waiting(self) -> int:
         """Committed rows that are not drained yet, including overwritten ones."""
         return max(int(self._words[COMMITTED]) - self._next, 0)
@@ -129,14 +135,24 @@ class Experience:
         """The writing end of a lane; a lane has one writer at a time."""
         return LaneWriter(self._words[lane], self._rows[lane], self._block)
 
-    def readers(self, as_words: bool = False) -> list[LaneReader]:
+    def readers(
+        self, as_words: bool = False, positions: Sequence[int] | None = None
+    ) -> list[LaneReader]:
         """The reading ends of all lanes, starting at the oldest row that each still holds.
 
         With `as_words`, rows are drained as a matrix of 32-bit words: numpy copies records far slower.
+        With `positions`, rows before these numbers were drained by the reader before this one.
         """
         ends = []
-        for words, rows in zip(self._words, self._rows, strict=True):
-            oldest = int(words[COMMITTED]) - (len(rows) - self._block)
+        for lane, (words, rows) in enumerate(zip(self._words, self._rows, strict=True)):
+            committed = int(words[COMMITTED])
+            start = max(committed - (len(rows) - self._block), 0)
+            if positions is not None:
+                start = max(start, min(positions[lane], committed))
             form = as_matrix(rows) if as_words else rows
-            ends.append(LaneReader(words, form, self._block, max(oldest, 0)))
+            ends.append(LaneReader(words, form, self._block, start))
         return ends
+
+    def clear(self) -> None:
+        """Start again with empty lanes. No writer or reader may be open."""
+        self._words[:] = 0

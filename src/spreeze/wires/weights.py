@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spreeze.faults import fault_point
 from spreeze.spec import Floats
 from spreeze.wires.arena import Arena, Block
 
@@ -67,11 +68,17 @@ class Weights:
         slot = self._slots[version % SLOTS]
         slot[SEAL] = 0
         self._data[version % SLOTS] = vector
+        fault_point("weights.mid_publish")
         slot[CHECKSUM] = zlib.crc32(np.ascontiguousarray(vector).data)
         slot[UPDATES], slot[ENV_STEPS] = updates, env_steps
         slot[SEAL] = version
         self._newest[0] = version
         return version
+
+    def clear(self) -> None:
+        """Start again with nothing published. No reader may be open."""
+        self._newest[:] = 0
+        self._slots[:] = 0
 
     def fetch(self, into: Floats, have: int) -> Stamp | None:
         """Copy the newest policy if it is not version `have`; None means keep what you have.

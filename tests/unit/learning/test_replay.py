@@ -360,10 +360,8 @@ DEVICES = ["cpu", pytest.param("cuda", marks=on_gpu)]
 def test_what_is_published_is_the_policy_after_that_many_updates(device: str) -> None:
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
     policy = Policy(SPEC, PolicyForm(hidden=(16,)))
-    published, words = Published(), {"diverged": 0}
-    ctx: Any = SimpleNamespace(
-        weights=published, counters=words, control=SimpleNamespace(env_steps=0)
-    )
+    published = Published()
+    ctx: Any = SimpleNamespace(weights=published, control=SimpleNamespace(env_steps=0))
 
     def updater() -> Updater:
         torch.manual_seed(3)
@@ -379,7 +377,7 @@ def test_what_is_published_is_the_policy_after_that_many_updates(device: str) ->
     for count in range(8, 48, 4):
         slow.run()
         expected[count] = slow.state["actor"][: policy.vector.size].cpu().numpy().copy()
-    fast, publisher = updater(), PolicyPublisher(ctx, policy, torch.device(device))
+    fast, publisher = updater(), PolicyPublisher(ctx, policy.vector.size, torch.device(device))
     for count in range(8, 48, 4):
         fast.run()
         publisher.send(fast.policy, count)
@@ -389,9 +387,9 @@ def test_what_is_published_is_the_policy_after_that_many_updates(device: str) ->
     assert [updates for _, updates in published.sent] == list(expected)
     for vector, updates in published.sent:
         np.testing.assert_array_equal(vector, expected[updates])
-    publisher.send(torch.full_like(fast.policy, float("nan")), 99)
-    publisher.flush()
-    assert words["diverged"] == 1
+    broken = torch.full_like(fast.policy, float("nan"))
+    assert not (publisher.send(broken, 99) and publisher.flush())
+    assert publisher.flush(), "a broken policy is reported once"
     assert len(published.sent) == len(expected)
 
 

@@ -174,7 +174,7 @@ def test_a_healthy_run_has_no_warnings(stage: Any) -> None:
         ("learner", "rows_lost", 7, "7 transitions were overwritten"),
         ("samplers", "rejected", 2, "6 env steps gave NaN or infinity; they were dropped"),
         ("evaluator", "broken_episodes", 4, "4 evaluation episodes gave NaN or infinity"),
-        ("learner", "diverged", 1, "Lower --algo.lr"),
+        ("learner", "rollbacks", 1, "Lower --algo.lr"),
         ("learner", "detour", 1, "copies go through host memory"),
         ("learner", "compiled", CompileState.NO_CPP_COMPILER, "no C++ compiler"),
         ("learner", "compiled", CompileState.REFUSED, "see logs/compiler.log"),

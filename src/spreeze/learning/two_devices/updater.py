@@ -25,7 +25,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from spreeze.learning.state import TrainingState, policy_vector, state_names, to_state, to_tensors
+from spreeze.learning.state import (
+    TrainingState,
+    named,
+    policy_vector,
+    state_names,
+    to_state,
+    to_tensors,
+)
 from spreeze.learning.two_devices.channel import Channel, ChannelClosed
 from spreeze.learning.two_devices.critic_actor import ActorUpdater, CriticUpdater
 from spreeze.learning.updater import Updater, UpdateSetup
@@ -151,6 +158,16 @@ class TwoDeviceUpdater:
             failure, self._failure = self._failure, None
             where, what = self.actor.device, f"{type(failure).__name__}: {failure}"
             raise ActorFailed(f"the actor's updates on {where} failed: {what}") from failure
+
+    def restore(self, state: TrainingState) -> None:
+        """Continue from this state on both devices."""
+        self.pause()
+        for part in self.parts:
+            with _on(part.device):
+                part.restore(state)
+            _synchronize(part.device)
+        for name, vector in named(self._actor).items():
+            vector.copy_(named(state)[name])
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the last updates. This waits for the device, so call it rarely."""

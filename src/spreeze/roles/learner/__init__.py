@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from spreeze.learning.state import named
+from spreeze.faults import fault_point
 from spreeze.learning.two_devices.updater import TwoDeviceUpdater
-from spreeze.policy import Policy
 from spreeze.roles.context import Context
+from spreeze.roles.learner.divergence import DivergenceGuard
 from spreeze.roles.learner.intake import Intake
 from spreeze.roles.learner.publisher import PolicyPublisher
+from spreeze.roles.learner.saver import Saver
 from spreeze.roles.learner.setup import build
 from spreeze.roles.learner.update_runner import UpdateRunner
-from spreeze.roles.pacing import SampleBudget, warmup_steps
+from spreeze.roles.pacing import NO_LIMIT, Pace, warmup_steps
 from spreeze.settings.config import resolved
-from spreeze.store.checkpoint import save_training
 from spreeze.store.metrics import record_interval
-from spreeze.store.rundir import updates_before
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
@@ -38,6 +35,7 @@ def run(ctx: Context) -> Iterator[None]:
         while True:
             learner.take_rows()
             learner.update_or_wait()
+            learner.check()
             learner.log_if_due()
             learner.save_if_due()
             yield
@@ -55,18 +53,19 @@ class Learner:
         """Allocate everything, and start to load what is compiled already."""
         config = ctx.config
         self._ctx, self._counters = ctx, ctx.counters
-        self._intake = Intake(ctx.experience.readers(as_words=True))
-        self._replay, self._updater = build(ctx)
+        self._replay, self._updater, restored = build(ctx)
+        self._intake = Intake(ctx.experience.readers(as_words=True, positions=restored.lanes))
         ctx.note(f"replay and networks are in place, device {config.device}")
         self._runner = UpdateRunner(ctx, self._updater, self._replay)
-        self._policy = Policy(ctx.spec, config.hyper.policy_form(ctx.spec))
-        self._publisher = PolicyPublisher(ctx, self._policy, self._replay.device)
+        self._publisher = PolicyPublisher(ctx, ctx.weights.size, self._replay.device)
         self._warmup_rows = resolved(config.learner.warmup_rows)
-        self._warmup_steps = warmup_steps(config)
-        self._budget = SampleBudget(self._warmup_steps)
-        _, self._max_updates_per_step = resolved(config.learner.ratio_bounds)
-        self._updates = self._logged_updates = updates_before(config.resume)
-        self._logged_s = self._saved_s = ctx.now()
+        self._resumed = restored.resumed
+        self._pace: Pace | None = None
+        """None until there are enough rows to learn from."""
+        self._updates = self._logged_updates = restored.updates
+        self._guard = DivergenceGuard(ctx, self._updater, self._replay, self._updates)
+        self._saver = Saver(ctx, restored, self._guard.last_good, self._replay, self._intake)
+        self._logged_s = ctx.now()
         self._intake_s = self._next_intake_s = 0.0
 
     def publish_initial_policy(self) -> None:
@@ -87,6 +86,7 @@ class Learner:
             self._intake.move_to(self._replay, ctx.weights.version)
             self._intake_s += ctx.now() - began_s
             self._next_intake_s = began_s + INTAKE_EVERY_S
+            fault_point("learner.rows_taken")
         counters["replay_rows"] = self._replay.num_rows
         counters["rows_lost"] = self._intake.num_lost
         counters["policy_lag"] = self._intake.lag
@@ -94,29 +94,49 @@ class Learner:
     def update_or_wait(self) -> None:
         """One chunk of updates if there is enough to learn from, else a short sleep."""
         ctx, counters, updater = self._ctx, self._counters, self._updater
-        warm = self._replay.num_rows >= self._warmup_rows
-        min_ratio = float(ctx.control.supervisor["min_updates_per_step"]) if warm else 0.0
         env_steps = ctx.control.env_steps
-        counters["allowed_steps"] = self._budget.allowed_steps(
-            self._updates + updater.chunk, min_ratio, env_steps
-        )
-        learned_steps = max(env_steps - self._warmup_steps, 0)
-        if not warm or self._updates >= self._max_updates_per_step * learned_steps:
-            self._publisher.flush()
+        if self._pace is None and self._replay.num_rows >= self._warmup_rows:
+            self._pace = self._new_pace(env_steps)
+        if self._pace is None:
+            counters["allowed_steps"] = NO_LIMIT
+        else:
+            min_ratio = float(ctx.control.supervisor["min_updates_per_step"])
+            after = self._updates + updater.chunk
+            counters["allowed_steps"] = self._pace.allowed_steps(after, min_ratio, env_steps)
+        if self._pace is None or not self._pace.may_update(self._updates, env_steps):
+            if not self._publisher.flush():
+                self._roll_back()
             ctx.wait(WAIT_S)
             return
         if counters["first_update_s"] == 0:
             ctx.note(f"{self._replay.num_rows:,} rows in the replay: learning begins")
             counters["first_update_s"] = ctx.now()
         self._runner.run()
+        fault_point("learner.updated")
         self._updates += updater.chunk
         counters["rows_learned"] += updater.chunk * updater.batch_size
         counters["updates"], counters["exchange_age"] = self._updates, updater.age
-        self._publisher.send(updater.policy, self._updates)
+        if not self._publisher.send(updater.policy, self._updates):
+            self._roll_back()
+
+    def check(self) -> None:
+        """Go back to the last good state if the newest one is broken."""
+        if self._guard.is_broken(self._updates):
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        self._publisher.drop()
+        self._guard.roll_back(self._updates)
+
+    def _new_pace(self, env_steps: int) -> Pace:
+        """Steps and updates count from now on, or in a new run from the end of the warm-up."""
+        _, most = resolved(self._ctx.config.learner.ratio_bounds)
+        steps = env_steps if self._resumed else warmup_steps(self._ctx.config)
+        return Pace(steps, self._updates, most)
 
     def log_if_due(self) -> None:
         """Record the metrics once per `LOG_EVERY_S`, in a long run less often."""
-        if self._counters["first_update_s"] > 0:
+        if self._pace is not None:
             passed_s = self._ctx.now() - self._logged_s
             if passed_s >= record_interval(LOG_EVERY_S, self._ctx.now()):
                 self._log(passed_s)
@@ -127,15 +147,16 @@ class Learner:
             self._log(max(self._ctx.now() - self._logged_s, 1e-9))
 
     def save_if_due(self) -> None:
-        """Write a checkpoint at the configured interval."""
-        if self._ctx.now() - self._saved_s >= self._ctx.config.checkpoint.every_s:
-            self._saved_s = self._ctx.now()
-            self._save()
+        """Write a checkpoint at the configured interval, in the background."""
+        self._saver.advance()
 
     def close(self) -> None:
         """End compilations and write the last checkpoint."""
         self._runner.close()
-        self._save()
+        if self._ctx.at_boundary:  # lanes start empty after it
+            self._intake.move_to(self._replay, self._ctx.weights.version)
+        self._guard.settle(self._updates)
+        self._saver.finish(self._ctx.at_boundary)
 
     def _log(self, passed_s: float) -> None:
         ctx, counters, updater, more = self._ctx, self._counters, self._updater, {}
@@ -160,21 +181,3 @@ class Learner:
             },
         )
         self._logged_s, self._logged_updates, self._intake_s = ctx.now(), self._updates, 0.0
-
-    def _save(self) -> None:
-        ctx, policy, updater = self._ctx, self._policy, self._updater
-        config = {
-            "policy": policy.describe(),
-            "config": ctx.config.to_json(),
-            "updates": self._updates,
-            "env_steps": ctx.control.env_steps,
-        }
-        train = {name: vector.cpu().numpy() for name, vector in named(updater.state).items()}
-        if not all(np.isfinite(array).all() for array in train.values()):
-            ctx.counters["diverged"] = 1
-            return  # keep the last good checkpoint
-        policy.vector[:] = updater.policy.cpu().numpy()
-        tensors = {"policy": policy.named(), "train": train}
-        keep = ctx.config.checkpoint.keep
-        if not save_training(ctx.run.checkpoints, self._updates, tensors, {"config": config}, keep):
-            ctx.counters["saves_failed"] += 1

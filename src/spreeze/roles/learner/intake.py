@@ -16,7 +16,7 @@ class Intake:
 
     def __init__(self, lanes: list[LaneReader]) -> None:
         """Read these lanes, which return rows as 32-bit words."""
-        self._lanes = lanes
+        self._lanes, self._in_order = lanes, list(lanes)
         self.lag = 0.0
         """How many policy versions old the newest actions are, smoothed."""
 
@@ -24,6 +24,11 @@ class Intake:
     def num_lost(self) -> int:
         """Rows that were overwritten before they were read."""
         return sum(lane.num_lost for lane in self._lanes)
+
+    @property
+    def positions(self) -> list[int]:
+        """The number of the next row to take from each lane."""
+        return [lane.position for lane in self._in_order]
 
     def move_to(self, replay: Replay, version: int) -> None:
         """Move new rows to the replay; beside running updates no more than its slack."""

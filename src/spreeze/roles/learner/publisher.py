@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spreeze.faults import fault_point
 from spreeze.learning.replay_memory import blocking_event
-from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.spec import Floats
 
@@ -15,38 +15,44 @@ from spreeze.spec import Floats
 class PolicyPublisher:
     """Publishes policies; on a GPU each one while the next updates already run."""
 
-    def __init__(self, ctx: Context, policy: Policy, device: torch.device) -> None:
-        """Publish to the weights wire of `ctx`."""
+    def __init__(self, ctx: Context, size: int, device: torch.device) -> None:
+        """Publish policies of `size` numbers to the weights wire of `ctx`."""
         self._ctx = ctx
-        self._slots = [_Slot(policy.vector.size) for _ in range(2)] if device.type == "cuda" else []
+        self._slots = [_Slot(size) for _ in range(2)] if device.type == "cuda" else []
         self._pending: _Slot | None = None
 
-    def send(self, policy: Tensor, updates: int) -> None:
+    def send(self, policy: Tensor, updates: int) -> bool:
         """Take the policy after `updates` updates. On a GPU, publish the one taken before.
 
-        This waits for the updates of the one before, so at most two chunks are ever enqueued.
+        This waits for the updates of the one before, so at most two chunks are ever enqueued. False
+        if the policy holds NaN or infinity: then it is not published, and samplers keep the last good one.
         """
         if not self._slots:
-            self._publish(policy.numpy(), updates)
-            return
+            return self._publish(policy.numpy(), updates)
         slot = self._slots[0]
         self._slots.reverse()
         slot.take(policy, updates)
-        self.flush()
+        finite = self.flush()
         self._pending = slot
+        return finite
 
-    def flush(self) -> None:
-        """Publish the policy that was taken but is not published yet, if any."""
-        if self._pending is not None:
-            slot, self._pending = self._pending, None
-            self._publish(slot.wait(), slot.updates)
+    def flush(self) -> bool:
+        """Publish the policy that was taken but is not published yet, if any. False if it is not finite."""
+        if self._pending is None:
+            return True
+        slot, self._pending = self._pending, None
+        return self._publish(slot.wait(), slot.updates)
 
-    def _publish(self, vector: Floats, updates: int) -> None:
-        # If the newest policy is broken, samplers keep the last good one.
-        if np.isfinite(vector.sum()):
-            self._ctx.weights.publish(vector, updates, self._ctx.control.env_steps)
-        else:
-            self._ctx.counters["diverged"] = 1
+    def drop(self) -> None:
+        """Do not publish the policy that was taken."""
+        self._pending = None
+
+    def _publish(self, vector: Floats, updates: int) -> bool:
+        if not np.isfinite(vector.sum()):
+            return False
+        self._ctx.weights.publish(vector, updates, self._ctx.control.env_steps)
+        fault_point("learner.published")
+        return True
 
 
 class _Slot:

@@ -7,19 +7,21 @@ import torch
 from spreeze.algos import build_algorithm
 from spreeze.algos.base import Algorithm
 from spreeze.learning.compiled.key import set_precision
+from spreeze.learning.last_good import set_random_states
 from spreeze.learning.replay import Replay
-from spreeze.learning.state import TrainingState, init_state, named
+from spreeze.learning.state import TrainingState, init_state
 from spreeze.learning.two_devices.link import Link, describe_link, find_link
 from spreeze.learning.two_devices.updater import AnyUpdater, TwoDeviceUpdater
 from spreeze.learning.updater import Updater, UpdateSetup, out_of_memory
 from spreeze.networks import unfused_arithmetic
 from spreeze.roles.context import Context
+from spreeze.roles.learner.restore import Restored, restore
 from spreeze.roles.learner.update_runner import free_memory
 from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import resolved
 
 
-def build(ctx: Context) -> tuple[Replay, AnyUpdater]:
+def build(ctx: Context) -> tuple[Replay, AnyUpdater, Restored]:
     """Replay and networks, fresh or from a checkpoint."""
     ctx.note("the process has started")
     config = ctx.config
@@ -35,18 +37,19 @@ def build(ctx: Context) -> tuple[Replay, AnyUpdater]:
     arithmetic = unfused_arithmetic(resolved(learner.precision))
     algorithm = build_algorithm(config.algo, hyper, ctx.spec, arithmetic)
     replay, state = allocate(ctx, algorithm, device)
-    if config.resume is not None:
-        _restore(config.resume, state)
+    restored = restore(ctx, state, replay)
     chunk, batch_size = resolved(learner.updates_per_publish), resolved(learner.batch_size)
     setup = UpdateSetup(algorithm, replay, state, batch_size, hyper.rates(), chunk)
     if not second:
-        return replay, Updater(setup)
+        set_random_states(restored.random, device)
+        return replay, Updater(setup), restored
     # A serial run must repeat bit for bit, so the two devices take turns.
     updater = TwoDeviceUpdater(setup, second[0], lockstep=config.serial)
     ctx.counters["detour"] = find_link(device, second[0]) is Link.THROUGH_HOST
     link = describe_link(device, second[0])
     print(f"{link}; the actor is at most {updater.age_bound} updates old")
-    return replay, updater
+    set_random_states(restored.random, device)
+    return replay, updater, restored
 
 
 def allocate(
@@ -72,12 +75,3 @@ def allocate(
         ctx.counters["out_of_memory"] += 1
         free_memory(device)
     raise AssertionError
-
-
-def _restore(run: str, state: TrainingState) -> None:
-    """Networks, optimiser and counters from a run's last checkpoint. The replay starts empty."""
-    from safetensors.torch import load_file
-
-    vectors = named(state)
-    for name, stored in load_file(f"{run}/checkpoints/last/train.safetensors").items():
-        vectors[name].copy_(stored)
