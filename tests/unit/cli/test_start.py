@@ -20,7 +20,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
         return ForkServers(*servers)
 
     monkeypatch.setattr(ForkServers, "start", start)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # the command appends the working directory
     return servers
 
 
