@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ import gymnasium as gym
 import numpy as np
 import setproctitle
 from gymnasium.spaces import Box, Discrete
+
+from spreeze.errors import EnvBroken
 
 
 class CountEnv(gym.Env[Any, Any]):
@@ -179,6 +182,14 @@ class ParentEnv(ReachEnv):
         raise RuntimeError("does not want to be closed")
 
 
+class DetachedEnv(ReachEnv):
+    """Starts another program in a session of its own and forgets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.program = subprocess.Popen(["sleep", "987654"], start_new_session=True)
+
+
 def slow_env() -> gym.Env[Any, Any]:
     """Takes ten milliseconds per step, as a real robot may."""
     return FaultEnv("slow")
@@ -217,6 +228,27 @@ class StallEnv(CountEnv):
         self.total += 1
         time.sleep(60 if self.total == self.stall_at else 0.002)
         return super().step(action)
+
+
+class HangEnv(CountEnv):
+    """Hangs in its 100th step: in sampler 0 inside C code that holds the interpreter's lock, in sampler 1 in Python."""
+
+    total = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.total += 1
+        if self.total == 100 and "sampler-0" in setproctitle.getproctitle():
+            ctypes.PyDLL(None).sleep(3600)
+        if self.total == 100 and "sampler-1" in setproctitle.getproctitle():
+            time.sleep(3600)
+        return super().step(action)
+
+
+def broken_in_one_sampler() -> gym.Env[Any, Any]:
+    """Cannot be used by sampler 1."""
+    if "sampler-1" in setproctitle.getproctitle():
+        raise EnvBroken("three robots in a row fell over", "Traceback of the robot")
+    return CountEnv()
 
 
 def broken_env() -> gym.Env[Any, Any]:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -96,14 +97,45 @@ def test_a_signal_to_all_processes_is_a_request_to_stop(tmp_path: Path, number: 
     assert not still_there(pids)
 
 
-def test_what_an_environment_has_started_dies_with_a_killed_supervisor(tmp_path: Path) -> None:
-    with training(tmp_path, "fakes:ParentEnv") as process:
+@pytest.mark.fault("F07")
+@pytest.mark.fault("F47")
+@pytest.mark.parametrize("env", ["ParentEnv", "DetachedEnv"])
+def test_what_an_environment_has_started_dies_with_a_killed_supervisor(
+    tmp_path: Path, env: str
+) -> None:
+    with training(tmp_path, f"fakes:{env}", *ALONE) as process:
         learning(tmp_path)
         family = {str(c.pid): c.pid for c in psutil.Process(process.pid).children(recursive=True)}
         assert [pid for pid in family.values() if psutil.Process(pid).name() == "sleep"]
         process.kill()
         process.communicate()
         gone_within(family, 2.0)
+
+
+@pytest.mark.fault("F47")
+def test_what_an_environment_has_started_ends_with_a_killed_sampler_and_with_the_run(
+    tmp_path: Path,
+) -> None:
+    with training(
+        tmp_path, "fakes:DetachedEnv", "--sampler.envs-per-process", "1", *ALONE
+    ) as process:
+        pids = learning(tmp_path)
+
+        def programs(role: str) -> dict[str, int]:
+            family = psutil.Process(read(tmp_path, "status")["pids"][role]).children(recursive=True)
+            return {str(p.pid): p.pid for p in family if p.name() == "sleep"}
+
+        evaluators = wait_for(lambda: programs("evaluator-0"))
+        before = programs("sampler-0")
+        os.kill(pids["sampler-0"], signal.SIGKILL)
+        gone_within(before, 5.0)
+        wait_for(lambda: read(tmp_path, "status")["pids"]["sampler-0"] != pids["sampler-0"])
+        after = wait_for(lambda: programs("sampler-0"))
+        assert len(after) == len(before)
+        assert sorted(still_there(evaluators)) == ["sleep 987654 (sleeping)"] * len(evaluators)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+        gone_within(before | after | evaluators, 2.0)
 
 
 def start_a_program(_: bytes, report_fd: int) -> int:
@@ -185,6 +217,77 @@ def test_a_killed_role_is_started_again_and_training_continues(tmp_path: Path, r
     assert not still_there(pids)
 
 
+@pytest.mark.fault("F01")
+@pytest.mark.fault("F02")
+def test_samplers_killed_milliseconds_apart_all_come_back(
+    tmp_path: Path, recovered: Callable[[float], None]
+) -> None:
+    samplers = [f"sampler-{i}" for i in range(4)]
+    knobs = ("--sampler.processes", "4", "--evaluator.every-s", "60", *ALONE)
+    with training(tmp_path, "Pendulum-v1", *knobs) as process:
+        learning(tmp_path)
+        slowest_s = 0.0
+        for gap_s in (0.0, 0.003, 0.01):
+            before = wait_for(
+                lambda: (pids := read(tmp_path, "status")["pids"]).keys() >= set(samplers) and pids
+            )
+            for name in samplers:
+                os.kill(before[name], signal.SIGKILL)
+                time.sleep(gap_s)
+            killed_s = time.monotonic()
+            wait_for(lambda old=before: all(_pids(tmp_path)[n] != old[n] for n in samplers))  # type: ignore[misc]
+            slowest_s = max(slowest_s, time.monotonic() - killed_s)
+        steps = read(tmp_path, "status")["progress"]["env_steps"]
+        wait_for(lambda: read(tmp_path, "status")["progress"]["env_steps"] > steps + 1000)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    recovered(slowest_s)
+    summary = read(tmp_path, "summary")
+    assert (summary["restarts"], summary["faults"]["killed"]) == (12, 12)
+
+
+def _pids(folder: Path) -> dict[str, int]:
+    return read(folder, "status")["pids"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.fault("F04")
+def test_a_run_goes_on_without_a_sampler_whose_environment_is_broken(tmp_path: Path) -> None:
+    with training(
+        tmp_path, "fakes:broken_in_one_sampler", "--sampler.processes", "3", *ALONE
+    ) as process:
+        (warning,) = wait_for(lambda: read(tmp_path, "status")["open_warnings"])
+        assert warning == (
+            "sampler-1 was given up: three robots in a row fell over; 2 of 3 samplers go on"
+        )
+        learning(tmp_path)
+        assert "Traceback of the robot" in "".join(read(tmp_path, "status")["warnings"])
+        assert "sampler-1" not in _pids(tmp_path)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    log = tmp_path / "runs" / "r" / "logs" / "sampler-1.log"
+    assert "Traceback of the robot" in log.read_text()
+    summary = read(tmp_path, "summary")
+    assert (summary["state"], summary["restarts"]) == ("interrupted", 0)
+    assert summary["faults"] == {"raised": 1, "given_up": 1}
+
+
+@pytest.mark.fault("F71")
+def test_when_memory_runs_out_samplers_are_ended_first_and_the_learner_last(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1") as process:
+        pids = learning(tmp_path)
+        scores = {name: _oom_score(pid) for name, pid in pids.items()}
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    order = ["sampler-0", "visualizer-0", "dashboard", "evaluator-0", "learner-0"]
+    assert sorted(order, key=lambda name: -scores[name]) == order
+    assert len({scores[name] for name in order}) == len(order)
+    assert scores["learner-0"] == scores["supervisor"] == _oom_score(os.getpid())
+
+
+def _oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
 def test_an_evaluator_whose_worker_is_killed_is_started_again(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "2", *ALONE) as process:
         pids = learning(tmp_path)
@@ -225,6 +328,37 @@ def test_a_killed_learner_continues_from_its_last_checkpoint(tmp_path: Path) -> 
     assert summary["update_frame_hz"] == pytest.approx(frames_hz, rel=0.01), (
         "updates lost with the learner count in neither rate"
     )
+
+
+@pytest.mark.fault("F09")
+def test_a_learner_killed_before_its_first_checkpoint_learns_again(
+    tmp_path: Path, recovered: Callable[[float], None]
+) -> None:
+    with training(tmp_path, "Pendulum-v1", *ALONE) as process:
+        pids = learning(tmp_path)
+        assert not (tmp_path / "runs" / "r" / "checkpoints" / "last").exists()
+        before = wait_for(
+            lambda: (p := read(tmp_path, "status")["progress"])["updates"] > 500 and p
+        )
+        os.kill(pids["learner-0"], signal.SIGKILL)
+        killed_s = time.monotonic()
+        lowest = wait_for(
+            lambda: (
+                _pids(tmp_path)["learner-0"] != pids["learner-0"]
+                and 0 < (n := read(tmp_path, "status")["progress"]["updates"]) < before["updates"]
+                and n
+            )
+        )
+        recovered(time.monotonic() - killed_s)
+        assert lowest < before["updates"], "the new learner counts from zero"
+        assert read(tmp_path, "status")["progress"]["env_steps"] >= before["env_steps"]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    summary = read(tmp_path, "summary")
+    assert (summary["state"], summary["restarts"]) == ("interrupted", 1)
+    assert summary["update_hz"] >= 0
+    assert summary["update_frame_hz"] >= 0
+    assert (tmp_path / "runs" / "r" / "checkpoints" / "last" / "train.safetensors").exists()
 
 
 @pytest.mark.fault("F03")

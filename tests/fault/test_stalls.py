@@ -1,16 +1,21 @@
-"""An environment that stalls delays its own sampler and nothing else."""
+"""Environments and processes that stall: they delay nothing else, and what hangs is replaced."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import fakes
 import spreeze
-from user_runs import records
+from user_runs import learning, read, records, training, wait_for
 
 KNOBS: dict[str, Any] = {
     "algo.hidden": (16, 16),
@@ -48,3 +53,58 @@ def test_a_stalled_environment_slows_no_other_role_and_the_run_ends_in_time(runs
         for role in ("samplers", "learner"):
             assert line[f"async/stall_percent/{role}"] == 0
     assert (run.path / "checkpoints" / "last").exists()
+
+
+LIMITS_S = ("--limits.construct-s", "1.5", "--limits.reset-s", "1.5", "--limits.step-s", "1")
+
+
+@pytest.mark.fault("F05")
+@pytest.mark.fault("F06")
+@pytest.mark.timeout(90)
+def test_roles_that_hang_are_replaced_and_their_logs_say_where(tmp_path: Path) -> None:
+    knobs = ("--sampler.processes", "3", "--no-dashboard", "--learner.no-compile", *LIMITS_S)
+    with training(tmp_path, "fakes:HangEnv", *knobs) as process:
+        pids = learning(tmp_path)
+        os.kill(pids["evaluator-0"], signal.SIGSTOP)
+        hung = ("sampler-0", "sampler-1", "evaluator-0")
+
+        def told(name: str) -> bool:
+            notes = read(tmp_path, "status")["warnings"]
+            return any(
+                f"{name} was ended after it" in note and "--limits." in note for note in notes
+            )
+
+        for name in hung:
+            wait_for(lambda n=name: told(n) and read(tmp_path, "status")["pids"][n] != pids[n])  # type: ignore[misc]
+        assert read(tmp_path, "status")["pids"]["sampler-2"] == pids["sampler-2"]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    for name in hung[:2]:
+        log = (tmp_path / "runs" / "r" / "logs" / f"{name}.log").read_text()
+        assert "fakes.py" in log, "the stack shows the step that hung"
+    summary = read(tmp_path, "summary")
+    assert summary["faults"]["hung"] >= 3
+    assert "killed" not in summary["faults"]
+
+
+@pytest.mark.fault("F73")
+@pytest.mark.timeout(60)
+def test_a_run_that_was_suspended_continues_with_the_same_processes(tmp_path: Path) -> None:
+    with training(tmp_path, "Pendulum-v1", *LIMITS_S) as process:
+        pids = learning(tmp_path)
+        supervisor = psutil.Process(process.pid)
+        family = [supervisor, *supervisor.children(recursive=True)]
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.suspend()
+        time.sleep(3.0)  # longer than every limit
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.resume()
+        before = read(tmp_path, "status")["progress"]["updates"]
+        wait_for(lambda: read(tmp_path, "status")["progress"]["updates"] > before + 500)
+        assert read(tmp_path, "status")["pids"] == pids
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    summary = read(tmp_path, "summary")
+    assert (summary["restarts"], summary["faults"]) == (0, {})
