@@ -6,6 +6,7 @@ Owns: one environment that renders. Training does not depend on it: it runs at t
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -123,11 +124,14 @@ class VideoRecorder:
     def _publish(self, frame: Frame, updates: int, filming: str | None = None) -> None:
         """Make this the live picture. `filming` names the policy if the picture is part of a video."""
         ctx, view = self.ctx, self.view
-        replace_bytes(ctx.run.live / "frame.jpg", jpeg(frame))
-        ctx.counters["frames"] += 1
-        shown = {"frame": int(ctx.counters["frames"]), "time_s": round(ctx.now(), 3)}
+        shown = {"frame": int(ctx.counters["frames"]) + 1, "time_s": round(ctx.now(), 3)}
         state = {"updates": updates, "return": view.total, "filming": filming}
-        write_atomic(ctx.run.live / "view.json", shown | state)
+        try:
+            replace_bytes(ctx.run.live / "frame.jpg", jpeg(frame))
+            ctx.counters["frames"] += 1
+            write_atomic(ctx.run.live / "view.json", shown | state)
+        except OSError:  # such as a full disk; the next one may work
+            ctx.counters["lines_lost"] += 1
         period_s = 1 / self._frames_hz
         self._next_frame_s = max(self._next_frame_s, ctx.now() - period_s) + period_s
 
@@ -199,7 +203,10 @@ class VideoRecorder:
             if video.num_frames >= MIN_FRAMES:
                 title = subject.title(self.ctx.spec.id, view.total)
                 self.ctx.counters["videos"] += 1
+        except OSError:  # such as a full disk, on which ffmpeg ends
+            self.ctx.counters["lines_lost"] += 1
         finally:
-            video.close(title)
+            with contextlib.suppress(OSError):
+                video.close(title)
             view.ended = True  # the live view starts another episode
             self._recorded_s = self.ctx.now()
