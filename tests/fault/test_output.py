@@ -54,3 +54,46 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_end_training(tmp_path: Path)
     summary = read(tmp_path, "summary")
     assert (summary["state"], summary["reason"]) == ("finished", "time")
     assert read(tmp_path, "status")["state"] == "finished"
+
+
+@pytest.mark.fault("F74")
+def test_a_run_without_a_home_and_with_few_files(tmp_path: Path) -> None:
+    """Updates are compiled by default, so the learner asks for the cache, too."""
+    command = [sys.executable, "-m", "spreeze", "train", "Pendulum-v1", "--name", "r"]
+    environment = os.environ | {"HOME": "/dev/null/nobody", "TMPDIR": str(tmp_path)}
+    del environment["XDG_CACHE_HOME"]
+    done = subprocess.run(
+        ["prlimit", "--nofile=256", *command, "--steps", "3000", "--no-dashboard"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path / f'spreeze-{os.getuid()}'} is used instead" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Error" not in (tmp_path / "runs/r/logs/learner-0.log").read_text()
+
+
+@pytest.mark.fault("F74")
+@pytest.mark.parametrize(
+    ("limit", "said"), [("--nofile=20", "ulimit -n"), ("--as=400000000", "ulimit -v")]
+)
+def test_a_limit_that_is_too_low_is_named_in_one_line(
+    tmp_path: Path, limit: str, said: str
+) -> None:
+    command = [sys.executable, "-m", "spreeze", "train", "Pendulum-v1"]
+    done = subprocess.run(
+        ["prlimit", limit, *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert said in done.stderr
+    assert not list(tmp_path.iterdir())

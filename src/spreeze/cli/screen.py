@@ -105,7 +105,7 @@ class Screen:
         """Before the start: print a line of text, or the settings that were chosen, with reasons."""
         with contextlib.suppress(OSError):
             if isinstance(what, str):
-                self.console.print(what, markup=False)
+                self.console.print(what, markup=False, soft_wrap=True)
             else:
                 print_choices(self.console, what)
 
