@@ -88,8 +88,8 @@ class ReplayStore:
     def read(self, first: int, end: int, found: FoundRows) -> Iterator[Floats]:
         """The rows from `first` to before `end` that are whole, oldest first, a block at a time."""
         blocks = self._blocks()
-        ends = [number for number, _ in blocks[1:]] + [end]
-        for (number, path), next_number in zip(blocks, ends, strict=True):
+        starts = [number for number, _ in blocks]
+        for (number, path), next_number in zip(blocks, [*starts[1:], end], strict=False):
             stop = min(next_number, end)
             if number >= stop or number + self._most_rows(path) <= first:
                 continue
