@@ -11,7 +11,9 @@ from gymnasium.wrappers import Autoreset
 import fakes
 from spreeze.envs.group import EnvGroup
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.stepping import LoopStepper, Stepper, VectorStepper
+from spreeze.envs.loop_stepper import LoopStepper
+from spreeze.envs.stepping import Stepper
+from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.rows import RowFormat
 from spreeze.spec import EnvSpec
 
@@ -34,10 +36,11 @@ def count_stepper(mode: Any, terminate: bool) -> Stepper:
     """A stepper for them: plain environments, wrapped ones, or a vector environment."""
     makers = count_envs(terminate)
     if mode == "plain":
-        return LoopStepper([make() for make in makers])
+        return LoopStepper([make() for make in makers], makers[0])
     if mode == "wrapped":
-        return LoopStepper([Autoreset(make()) for make in makers])
-    return VectorStepper(SyncVectorEnv(makers, autoreset_mode=mode))
+        return LoopStepper([Autoreset(make()) for make in makers], lambda: Autoreset(makers[0]()))
+    vector = partial(SyncVectorEnv, makers, autoreset_mode=mode)
+    return VectorStepper(vector(), vector)
 
 
 def count_group(mode: Any, terminate: bool, **form: Any) -> tuple[EnvGroup, EnvSpec]:

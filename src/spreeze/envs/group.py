@@ -1,6 +1,6 @@
 """An `EnvGroup` is what a sampler steps: several environments as one, with finished rows as the result.
 
-One call of `EnvGroup.step` goes through three files: here, then `stepping` (the environments move), then
+One call of `EnvGroup.step` goes through three files: here, then a stepper (the environments move), then
 `transitions` (the step becomes rows). The rows are written straight into the slots the caller reserved.
 """
 
@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.envs.stepping import Episode, Stepper, StepResult, make_stepper
+from spreeze.envs.guard import EnvGuard
+from spreeze.envs.step_result import StepResult
+from spreeze.envs.stepping import Episode, Stepper, make_stepper
 from spreeze.envs.targets import EnvTarget
 from spreeze.envs.transitions import row_writer
 from spreeze.rows import TRANSITION, RowFormat, Rows
@@ -23,7 +25,7 @@ class EnvGroup:
 
     def __init__(self, stepper: Stepper, spec: EnvSpec, form: RowFormat = TRANSITION) -> None:
         """Step with `stepper` and write rows of `form`."""
-        self._stepper = stepper
+        self._stepper, self.guard = stepper, stepper.guard
         self.num_envs = stepper.num_envs
         self._outcome = StepResult(self.num_envs, spec.obs_size)
         self._writer = row_writer(self.num_envs, spec, form)
@@ -33,8 +35,6 @@ class EnvGroup:
         self._lengths = np.zeros(self.num_envs, np.int64)
         self.finished: list[Episode] = []
         """Episodes that have ended; the caller empties the list."""
-        self.num_rejected = 0
-        """Steps with numbers that are not finite. They are not stored, and their episodes are cut."""
 
     @property
     def obs(self) -> Floats:
@@ -94,17 +94,19 @@ class EnvGroup:
         valid, done = out.valid, out.terminated | out.truncated
         self._returns[valid] += out.reward[valid]
         self._lengths[valid] += 1
-        not_finite = ~np.isfinite(out.reward) | ~np.isfinite(out.next_obs).all(1)
-        self.num_rejected += int(not_finite.sum())
-        self._returns[not_finite] = 0.0
-        self._lengths[not_finite] = 0
+        self._returns[~valid] = 0.0
+        self._lengths[~valid] = 0
         for i in np.flatnonzero(done & valid):
             self.finished.append((float(self._returns[i]), int(self._lengths[i])))
             self._returns[i], self._lengths[i] = 0.0, 0
 
 
 def make_group(
-    target: EnvTarget, spec: EnvSpec, num_envs: int, form: RowFormat = TRANSITION
+    target: EnvTarget,
+    spec: EnvSpec,
+    num_envs: int,
+    form: RowFormat = TRANSITION,
+    guard: EnvGuard | None = None,
 ) -> EnvGroup:
-    """`num_envs` environments of `target` as one group."""
-    return EnvGroup(make_stepper(target, num_envs), spec, form)
+    """`num_envs` environments of `target` as one group; `guard` counts what they do wrong."""
+    return EnvGroup(make_stepper(target, num_envs, guard), spec, form)

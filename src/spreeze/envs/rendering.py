@@ -22,10 +22,13 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from spreeze.envs.envpool import EnvPoolTarget
+from spreeze.envs.guard import OTHER, STEP, EnvGuard
+from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.observations import flattened
-from spreeze.envs.stepping import LoopStepper, StepResult
+from spreeze.envs.step_result import StepResult
 from spreeze.envs.suites import EXTRAS, advice
 from spreeze.envs.targets import EnvTarget, make_env
+from spreeze.faults import Doing
 from spreeze.spec import EnvSpec, Floats
 
 Frame = NDArray[np.uint8]
@@ -45,12 +48,25 @@ class NoPicture(RuntimeError):
 class View:
     """One environment and its picture, played episode by episode."""
 
-    def __init__(self, target: EnvTarget, spec: EnvSpec, mode: str = "rgb_array") -> None:
+    def __init__(
+        self,
+        target: EnvTarget,
+        spec: EnvSpec,
+        mode: str = "rgb_array",
+        guard: EnvGuard | None = None,
+    ) -> None:
         """Make the environment with a render mode: `rgb_array` for frames, `human` for a window."""
-        env = _make_rendered(target, mode)
-        _track_the_robot(env)
-        self._env = env
-        self._stepper = LoopStepper([flattened(env)])
+        self._guard = guard or EnvGuard()
+        self._guard.begin(Doing.CONSTRUCT)
+
+        def make() -> gym.Env[Any, Any]:
+            env = _make_rendered(target, mode)
+            _track_the_robot(env)
+            return flattened(env)
+
+        env = make()
+        self._guard.doing[()] = OTHER
+        self._stepper = LoopStepper([env], make, self._guard)
         self._outcome = StepResult(1, spec.obs_size)
         self.steps_hz = float(env.metadata.get("render_fps") or DEFAULT_HZ)
         """Env steps per second of simulated time."""
@@ -71,7 +87,9 @@ class View:
 
     def frame(self) -> Frame:
         """The current picture."""
-        rendered: Any = self._env.render()
+        self._guard.doing[()] = STEP
+        rendered: Any = self._stepper.envs[0].render()
+        self._guard.doing[()] = OTHER
         if isinstance(rendered, list) and rendered:
             rendered = rendered[-1]
         picture = np.asarray(rendered)
@@ -147,7 +165,7 @@ class Trial(NamedTuple):
         return Trial(Verdict.FAILED, f"{type(error).__name__}: {error}")
 
 
-def view_without_display(target: EnvTarget, spec: EnvSpec) -> View:
+def view_without_display(target: EnvTarget, spec: EnvSpec, guard: EnvGuard | None = None) -> View:
     """A view that draws off screen in this process; NoPicture if no OpenGL backend works."""
     os.environ["SDL_VIDEODRIVER"] = os.environ["SDL_AUDIODRIVER"] = "dummy"
     os.environ["PYGAME_HIDE_SUPPORT_PROMPT"] = "1"
@@ -160,7 +178,7 @@ def view_without_display(target: EnvTarget, spec: EnvSpec) -> View:
         os.environ["MUJOCO_GL"] = backend  # read when the first picture is drawn
         try:
             if view is None:
-                view = View(target, spec)
+                view = View(target, spec, guard=guard)
                 view.reset(0)
         except NoPicture:
             raise

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spreeze.envs.stepping import StepResult
+from spreeze.envs.step_result import StepResult
 from spreeze.rows import RowFormat, Rows, as_matrix, row_layout
 from spreeze.spec import EnvSpec, Floats
 

@@ -8,12 +8,14 @@ serial mode is a loop over the same generators (`run.processes.serial`).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
+from spreeze.envs.guard import EnvGuard
 from spreeze.envs.targets import EnvTarget
 from spreeze.faults import Doing
 from spreeze.rows import Layout, row_layout
@@ -100,9 +102,22 @@ class Context:
         sequence = np.random.SeedSequence(seed, spawn_key=key)
         return [int(word) for word in sequence.generate_state(num)]
 
+    def env_guard(self) -> EnvGuard:
+        """Counts what the environments of this role do wrong; the newest traceback is kept beside its log."""
+        limits = self.config.limits
+        return EnvGuard(
+            self.counters, limits.env_errors, limits.largest_number, self._keep_env_error
+        )
+
+    def _keep_env_error(self, text: str) -> None:
+        self.note(f"an environment failed and goes on:\n{text.rstrip()}")
+        with suppress(OSError):  # such as a full disk
+            self.run.keep_error(self.job.name, text)
+
     def note(self, what: str) -> None:
         """Write a line with the time to this role's log."""
-        print(f"{self.now():8.2f} s  {what}", flush=True)
+        with suppress(OSError, ValueError):  # an environment may have closed standard output
+            print(f"{self.now():8.2f} s  {what}", flush=True)
 
     def wait(self, seconds: float) -> None:
         """Sleep because there is nothing to do, and count the time in `waited_s`."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from spreeze.envs.group import EnvGroup, make_group
 from spreeze.envs.stepping import Episode
+from spreeze.faults import fault_point
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending
@@ -35,7 +36,7 @@ def run(ctx: Context) -> Iterator[None]:
     config, control, counters = ctx.config, ctx.control, ctx.counters
     env_seed, policy_seed = ctx.seed(2)
     num_envs = resolved(config.sampler.envs_per_process)
-    group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.row_format())
+    group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.row_format(), ctx.env_guard())
     policy = _exploring_policy(ctx, num_envs, policy_seed)
     weights = WeightsReader(ctx.weights, policy.vector)
     lane, lending = ctx.experience.writer(ctx.job.index), CoreLending(control, ctx.now)
@@ -73,12 +74,14 @@ def run(ctx: Context) -> Iterator[None]:
             env_actions = policy.to_env_action(actions)
             # 4. Step, and write the rows that are complete now straight into the lane.
             rows = lane.reserve()
+            fault_point("sampler.reserved")
             num_rows = group.step(actions, env_actions, version, rows, policy.log_prob)
+            fault_point("sampler.stepped")
             lane.commit(num_rows)
+            fault_point("sampler.committed")
             # 5. Count.
             env_steps += group.num_envs
             counters["env_steps"] = env_steps
-            counters["rejected"] = group.num_rejected
             if group.finished:
                 _count_episodes(group, episodes, counters)
             if episodes and ctx.now() >= next_log_s:

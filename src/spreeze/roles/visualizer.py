@@ -16,6 +16,7 @@ import numpy as np
 from spreeze.envs.inspect import evaluation_env
 from spreeze.envs.rendering import Frame, NoPicture, View, needs_video_extra, view_without_display
 from spreeze.errors import DamagedFile
+from spreeze.faults import fault_point
 from spreeze.machine.affinity import run_in_background
 from spreeze.policy import Policy, load_policy
 from spreeze.roles.context import Context
@@ -49,10 +50,10 @@ def run(ctx: Context) -> Iterator[None]:
         if missing := needs_video_extra():
             raise NoPicture(missing)
         env = evaluation_env(ctx.job.env, ctx.spec)
-        view = view_without_display(env, ctx.spec)
+        view = view_without_display(env, ctx.spec, ctx.env_guard())
     except NoPicture as problem:
         # Not an error: training continues, and the page says what to install.
-        print(f"no pictures: {problem}")
+        ctx.note(f"no pictures: {problem}")
         write_atomic(ctx.run.live / "view.json", {"problem": str(problem)})
         return
     recorder = VideoRecorder(ctx, view)
@@ -124,6 +125,7 @@ class VideoRecorder:
     def _publish(self, frame: Frame, updates: int, filming: str | None = None) -> None:
         """Make this the live picture. `filming` names the policy if the picture is part of a video."""
         ctx, view = self.ctx, self.view
+        fault_point("visualizer.drawn")
         shown = {"frame": int(ctx.counters["frames"]) + 1, "time_s": round(ctx.now(), 3)}
         state = {"updates": updates, "return": view.total, "filming": filming}
         try:

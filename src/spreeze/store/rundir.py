@@ -2,6 +2,7 @@
 
 config.json   system.json   status.json   summary.json
 metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  replay/  live/  videos/  logs/<role>-<i>.log
+logs/<role>-<i>.error is the newest error of that role's environments.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.errors import DamagedFile, UsageError
-from spreeze.store.files import read_json
+from spreeze.store.files import read_json, replace_bytes
 from spreeze.text import plain, suggest
 
 
@@ -58,6 +59,16 @@ class RunDir:
     def log(self, role: str) -> Path:
         """File with the output of a role."""
         return self.path / "logs" / f"{role}.log"
+
+    def error(self, role: str) -> Path:
+        """File with the newest error of a role's environments; does not exist without any."""
+        return self.path / "logs" / f"{role}.error"
+
+    def keep_error(self, role: str, text: str) -> None:
+        """Make this the newest error of a role's environments."""
+        path = self.error(role)
+        path.parent.mkdir(exist_ok=True)
+        replace_bytes(path, text.encode(errors="replace"))
 
     def read(self, name: str) -> dict[str, Any]:
         """Read `config`, `system`, `status` or `summary`. Empty if it does not exist or is damaged."""

@@ -14,7 +14,8 @@ import fakes
 from counting import NUM_ENVS, count_group
 from spreeze.envs.group import EnvGroup, make_group
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.stepping import VectorStepper, make_stepper
+from spreeze.envs.stepping import make_stepper
+from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rows import row_layout
 
@@ -47,11 +48,11 @@ def test_discrete_actions_reach_the_environment_with_its_own_numbers(vector: boo
     spec = inspect_env(Choosing, "Choosing")
     taken.clear()
     assert (spec.num_actions, spec.first_action, spec.action_size) == (3, 5, 1)
-    stepper: Any = (
-        VectorStepper(SyncVectorEnv([Choosing] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
-        if vector
-        else make_stepper(Choosing, 2)
-    )
+
+    def pair() -> SyncVectorEnv:
+        return SyncVectorEnv([Choosing] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    stepper: Any = VectorStepper(pair(), pair) if vector else make_stepper(Choosing, 2)
     group = EnvGroup(stepper, spec)
     policy = Policy(spec, PolicyForm(hidden=(4,), head="values"))
     group.reset(seed=0)

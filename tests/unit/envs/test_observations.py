@@ -17,8 +17,10 @@ import fakes
 import spreeze
 from spreeze.envs.group import EnvGroup
 from spreeze.envs.inspect import inspect_env
+from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.observations import parts_of
-from spreeze.envs.stepping import LoopStepper, VectorStepper, make_stepper
+from spreeze.envs.stepping import make_stepper
+from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm, load_policy
 from spreeze.rows import RowFormat, row_layout
@@ -165,7 +167,8 @@ def test_rows_are_true_for_nested_observations_in_every_autoreset_mode(mode: Any
         stepper = make_stepper(PartsEnv, 2)
         assert isinstance(stepper, LoopStepper)
     else:
-        stepper = VectorStepper(SyncVectorEnv(makers, autoreset_mode=mode))
+        vector = SyncVectorEnv(makers, autoreset_mode=mode)
+        stepper = VectorStepper(vector, lambda: vector)
     group = EnvGroup(stepper, spec, RowFormat(gamma=0.9))
     rows = np.zeros(2, row_layout(spec).dtype)
     group.reset(0)

@@ -39,7 +39,7 @@ except NoPicture as problem:
     print("NONE", problem)
 else:
     frame = view.frame()
-    camera = view._env.unwrapped.mujoco_renderer.camera_id
+    camera = view._stepper.envs[0].unwrapped.mujoco_renderer.camera_id
     print("DRAWN", frame.shape, int(frame.std()), os.environ["MUJOCO_GL"], "camera", camera)
 """
 

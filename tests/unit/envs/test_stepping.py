@@ -11,14 +11,9 @@ import pytest
 import fakes
 from counting import LENGTHS, MODES, NUM_ENVS, count_stepper
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.stepping import (
-    Episode,
-    LoopStepper,
-    Stepper,
-    StepResult,
-    play_episodes,
-    play_to_end,
-)
+from spreeze.envs.loop_stepper import LoopStepper
+from spreeze.envs.step_result import StepResult
+from spreeze.envs.stepping import Episode, Stepper, play_episodes, play_to_end
 
 
 def play(stepper: Stepper, num_episodes: int) -> list[Episode]:
@@ -53,7 +48,9 @@ def test_finished_episodes_are_known_after_each_round() -> None:
 
 
 def test_an_episode_that_is_not_finite_has_no_return() -> None:
-    sound, broken = play(LoopStepper([fakes.CountEnv(), fakes.FaultEnv("nan", at=3)]), 2)
+    sound, broken = play(
+        LoopStepper([fakes.CountEnv(), fakes.FaultEnv("nan", at=3)], fakes.CountEnv), 2
+    )
     assert np.isfinite(sound[0])
     assert np.isnan(broken[0])
     assert broken[1] == 2, "the steps before the broken one"
@@ -65,7 +62,9 @@ def test_a_subclass_of_time_limit_is_not_bypassed() -> None:
             obs, reward, terminated, truncated, info = super().step(action)
             return obs, 100.0 if truncated else float(reward), terminated, truncated, info
 
-    ((total, length),) = play(LoopStepper([Paying(fakes.CountEnv(length=50), 3)]), 1)
+    ((total, length),) = play(
+        LoopStepper([Paying(fakes.CountEnv(length=50), 3)], fakes.CountEnv), 1
+    )
     assert length == 3
     assert total > 100
 
@@ -78,7 +77,7 @@ def test_bypassing_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
         env: Any = gym.make("Pendulum-v1", disable_env_checker=True)
         return gym.wrappers.TransformReward(env, lambda r: r + 100) if wrapped else env
 
-    stepper, plain = LoopStepper([make()]), make()
+    stepper, plain = LoopStepper([make()], make), make()
     bypassed = stepper._steps[0].__self__ is stepper.envs[0].unwrapped
     assert bypassed is not wrapped
     out = StepResult(1, 3)
@@ -101,7 +100,7 @@ def test_bypassing_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
 
 def test_the_time_limit_restarts_after_an_episode_that_was_cut_for_bad_numbers() -> None:
     env = gym.wrappers.TimeLimit(fakes.FaultEnv("nan", at=3), 5)
-    stepper, out = LoopStepper([env]), StepResult(1, 3)
+    stepper, out = LoopStepper([env], fakes.CountEnv), StepResult(1, 3)
     stepper.reset_into(0, out)
     cut = []
     for _ in range(12):

@@ -15,7 +15,8 @@ import fakes
 from counting import GAMMA, LENGTHS, MODES, NUM_ENVS, count_group
 from spreeze.envs.group import EnvGroup
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.stepping import LoopStepper, VectorStepper
+from spreeze.envs.loop_stepper import LoopStepper
+from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.policy import Policy, PolicyForm
 from spreeze.rows import RowFormat, row_layout
 
@@ -157,7 +158,7 @@ def test_rows_pay_the_termination_cost_and_episode_returns_do_not(
 def test_a_segment_does_not_span_a_step_that_is_not_finite() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
     form = RowFormat(gamma=GAMMA, segment=4)
-    group = EnvGroup(LoopStepper([fakes.FaultEnv("nan", at=7)]), spec, form)
+    group = EnvGroup(LoopStepper([fakes.FaultEnv("nan", at=7)], fakes.CountEnv), spec, form)
     rows = np.zeros(1, row_layout(spec, form).dtype)
     group.reset(seed=0)
     actions, log_prob = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
@@ -189,7 +190,9 @@ def test_a_version_may_need_more_than_the_bits_of_its_field(form: dict[str, int]
 def test_a_step_that_is_not_finite_is_dropped_and_its_episode_cut() -> None:
     spec = inspect_env(partial(fakes.FaultEnv, "nan", at=50), "FaultEnv")
     group = EnvGroup(
-        LoopStepper([fakes.FaultEnv("nan", at=8)]), spec, RowFormat(gamma=GAMMA, n_step=3)
+        LoopStepper([fakes.FaultEnv("nan", at=8)], fakes.CountEnv),
+        spec,
+        RowFormat(gamma=GAMMA, n_step=3),
     )
     rows = np.zeros(1, row_layout(spec).dtype)
     group.reset(seed=0)
@@ -198,7 +201,7 @@ def test_a_step_that_is_not_finite_is_dropped_and_its_episode_cut() -> None:
     for _ in range(30):
         stored += [rows[0].copy() for _ in range(group.step(actions, actions, 0, rows))]
     group.close()
-    assert group.num_rejected == 1
+    assert group.guard.rejected == 1
     assert all(
         np.isfinite(np.hstack([row["obs"], row["reward"], row["next_obs"]])).all() for row in stored
     )
@@ -225,7 +228,7 @@ def test_the_step_after_an_observation_that_is_not_finite_is_dropped_too(
 
     env = Glitch([lambda: fakes.CountEnv(length=50)] * 2, autoreset_mode=mode)
     spec = inspect_env(lambda: fakes.CountEnv(length=50), "CountEnv")
-    group = EnvGroup(VectorStepper(env), spec)
+    group = EnvGroup(VectorStepper(env, lambda: env), spec)
     rows = np.zeros(2, row_layout(spec).dtype)
     group.reset(seed=0)
     actions = np.zeros((2, 1), np.float32)
@@ -237,4 +240,4 @@ def test_the_step_after_an_observation_that_is_not_finite_is_dropped_too(
         assert (steps == 1).all(), "each row leads from one step to the next"
     group.close()
     assert kept == [2, 2, 1, 1, 2, 2]
-    assert group.num_rejected == 1
+    assert group.guard.rejected == 1

@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 
 import fakes
+from spreeze.envs.guard import EnvGuard
 from spreeze.envs.inspect import inspect_env
+from spreeze.errors import EnvBroken
+from spreeze.faults import Doing
 from spreeze.policy import Policy, PolicyForm
-from spreeze.roles.evaluator.episodes import EpisodePool, WorkerFailed, WorkerKilled
+from spreeze.roles.evaluator.episodes import EpisodePool, Player, WorkerFailed, WorkerKilled
 
 # In the test process torch has threads; an evaluator has none.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -29,7 +32,8 @@ class Trial:
 
     def __init__(self, target: Any, num_episodes: int, num_processes: int) -> None:
         spec = inspect_env(target, "x")
-        self.pool = EpisodePool(target, spec, FORM, num_episodes, num_processes)
+        self.guard = EnvGuard()
+        self.pool = EpisodePool(Player(target, spec, FORM, self.guard), num_episodes, num_processes)
         self.vector = Policy(spec, FORM).vector
         self.vector[:] = np.random.default_rng(0).normal(size=len(self.vector))
         self.yields = 0
@@ -92,10 +96,33 @@ class Fragile(fakes.CountEnv):
         return super().step(action)
 
 
-def test_the_traceback_of_an_environment_in_a_worker_is_raised_here(trial: Any) -> None:
+@pytest.mark.fault("F42")
+def test_an_episode_in_which_an_environment_raises_is_broken_and_counted(trial: Any) -> None:
     made = trial(Fragile, num_processes=2)  # episodes 5, 6, 7 here, and 8, 9 there
-    with pytest.raises(WorkerFailed, match=r"in step\n(.*\n)*RuntimeError: the arm fell off"):
-        made.play()
+    broken = [bool(np.isnan(total)) for total, _ in made.play()]
+    assert broken == [False, False, False, True, False]
+    assert made.guard.errors == 1
+    assert not any(np.isnan(total) for total, _ in made.play(seed=20)), "it was made again"
+    assert made.guard.errors == 1
+
+
+class Hopeless(fakes.CountEnv):
+    """Raises in every step, in other processes than this one."""
+
+    home = os.getpid()
+
+    def step(self, action: Any) -> Any:
+        if os.getpid() != self.home:
+            raise RuntimeError("the arm fell off")
+        return super().step(action)
+
+
+@pytest.mark.fault("F42")
+def test_a_worker_whose_environments_are_given_up_says_so_with_their_traceback(trial: Any) -> None:
+    made = trial(Hopeless, num_processes=2)
+    with pytest.raises(EnvBroken, match=r"in step\n(.*\n)*RuntimeError: the arm fell off"):
+        [made.play(seed) for seed in range(10)]
+    assert made.guard.errors >= 5
 
 
 @pytest.mark.fault("F10")
@@ -119,17 +146,22 @@ class Sleeper(fakes.CountEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("heartbeat_s", "heard"), [(60.0, False), (0.15, True)])
-def test_waiting_yields_only_when_a_worker_sends_a_message(
-    trial: Any, monkeypatch: pytest.MonkeyPatch, heartbeat_s: float, heard: bool
-) -> None:
-    monkeypatch.setattr("spreeze.roles.evaluator.episodes.HEARTBEAT_S", heartbeat_s)
+@pytest.mark.fault("F05")
+def test_waiting_yields_only_when_a_worker_moves_and_shows_what_it_does(trial: Any) -> None:
+    """A worker takes 0.1 s per step, and is asked every 5 ms."""
     made = trial(Sleeper, num_episodes=4, num_processes=2)
     made.play()
-    before = made.yields
-    made.play()
+    before, seen = made.yields, set()
+
+    def watch() -> bool:
+        seen.add(int(made.guard.doing))
+        return False
+
+    made.play(meanwhile=watch)
     more = made.yields - before - (5 + 1)  # the steps of this process, and the answer
-    assert (more > 0) is heard
+    resets, steps = 2, 5
+    assert 0 < more <= resets + steps
+    assert Doing.STEP in seen
 
 
 def test_the_end_of_the_run_is_noticed_while_a_worker_plays(trial: Any) -> None:
@@ -158,7 +190,7 @@ def test_environments_in_workers_may_have_children_and_are_closed(
     tmp_path: Path, playing: bool
 ) -> None:
     spec = inspect_env(fakes.CountEnv, "x")
-    pool = EpisodePool(lambda: Parent(tmp_path), spec, FORM, 4, 2)
+    pool = EpisodePool(Player(lambda: Parent(tmp_path), spec, FORM, EnvGuard()), 4, 2)
     player = pool.play(Policy(spec, FORM).vector, 0, lambda: False)
     for _ in range(3 if playing else 0):
         next(player)

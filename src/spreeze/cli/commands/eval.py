@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,12 +98,15 @@ def _statistics(results: list[tuple[float, int]], env: str) -> dict[str, Any]:
 def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple[float, int]]:
     """Return and length of each episode."""
     from spreeze.envs.envpool import EnvPoolTarget
+    from spreeze.envs.guard import EnvGuard
     from spreeze.envs.inspect import evaluation_env
     from spreeze.envs.stepping import make_stepper, play_to_end
 
     target = evaluation_env(EnvPoolTarget(env), policy.spec) if pooled else env
     check_fits(policy, target, env)
-    stepper = make_stepper(target, min(args.episodes, 10))
+    # Standard error: the result may go to standard output as JSON.
+    guard = EnvGuard(report=lambda text: print(text, file=sys.stderr))
+    stepper = make_stepper(target, min(args.episodes, 10), guard)
     try:
         return play_to_end(stepper, policy.spec, policy.greedy_action, args.episodes, args.seed)
     finally:

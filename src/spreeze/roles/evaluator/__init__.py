@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.envs.inspect import evaluation_env
+from spreeze.faults import Doing, fault_point
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending, missing_cores
 from spreeze.roles.evaluator.average import PolicyAverage
-from spreeze.roles.evaluator.episodes import EpisodePool, WorkerKilled
+from spreeze.roles.evaluator.episodes import EpisodePool, Player, WorkerKilled
 from spreeze.settings.config import resolved
 from spreeze.store.checkpoint import save_best
 from spreeze.wires.weights import Stamp
@@ -32,10 +33,12 @@ POLL_S = 0.02
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
     config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
+    guard = ctx.env_guard()
+    guard.begin(Doing.CONSTRUCT)
     target = evaluation_env(ctx.job.env, ctx.spec)
     planned = min(resolved(config.processes), config.episodes)
     num = _num_processes(ctx, planned)
-    pool = EpisodePool(target, ctx.spec, form, config.episodes, num)
+    pool = EpisodePool(Player(target, ctx.spec, form, guard), config.episodes, num)
     # With fewer processes than planned, each may work more: the total stays as planned.
     share = min(1.0, resolved(config.share) * planned / num)
     lending = CoreLending(ctx.control, ctx.now)
@@ -64,7 +67,9 @@ def run(ctx: Context) -> Iterator[None]:
             episodes = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
             lending.give_back()
             took_s = ctx.now() - began_s
+            fault_point("evaluator.played")
             _report(ctx, policy, stamp, np.array(episodes), took_s)
+            fault_point("evaluator.reported")
             next_s = began_s + max(config.every_s, took_s / share)
     except WorkerKilled:  # workers cannot be replaced one by one: restart the whole evaluator
         os.kill(os.getpid(), signal.SIGKILL)

@@ -7,19 +7,27 @@ any number of processes; only rounding differs, with the number of environments 
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
+import numpy as np
 import setproctitle
+from numpy.typing import NDArray
 
-from spreeze.envs.stepping import Episode, make_stepper, play_episodes
+from spreeze.envs.guard import FAULT_WORDS, WORDS, EnvGuard
+from spreeze.envs.stepping import Episode, Stepper, make_stepper, play_episodes
 from spreeze.envs.targets import EnvTarget
+from spreeze.errors import EnvBroken
+from spreeze.faults import Doing
 from spreeze.machine.lifeline import die_with_parent
 from spreeze.policy import Policy, PolicyForm
 from spreeze.spec import EnvSpec, Floats
@@ -27,7 +35,6 @@ from spreeze.spec import EnvSpec, Floats
 MAX_ENVS = 10
 POLL_S = 0.005
 CHECK_MESSAGES_S = 0.05
-HEARTBEAT_S = 1.0
 CLOSE_TIMEOUT_S = 2.0
 """How long workers may take to close their environments."""
 TRACEBACK_CHARS = 60_000
@@ -35,46 +42,64 @@ TRACEBACK_CHARS = 60_000
 
 Request = tuple[Floats, int]
 """The policy to play, and the seed of the first episode."""
-Answer = list[Episode] | str | None
-"""The episodes of a request, a traceback, or None: a heartbeat."""
+
+
+class Failure(NamedTuple):
+    """Why a worker ended."""
+
+    text: str
+    """A traceback, or what EnvBroken says happened last."""
+    given_up: str | None = None
+    """Why its environments were given up; None for any other error."""
+
+
+Answer = list[Episode] | Failure | None
+"""The episodes of a request, a failure, or None: the worker has made its environments."""
 
 
 class WorkerFailed(RuntimeError):
-    """An environment raised in a worker; the message is its traceback."""
+    """A worker ended with an error; the message is its traceback."""
 
 
 class WorkerKilled(RuntimeError):
     """A worker ended without a message."""
 
 
+@dataclass(frozen=True)
+class Player:
+    """What every process that plays episodes needs."""
+
+    target: EnvTarget
+    spec: EnvSpec
+    form: PolicyForm
+    guard: EnvGuard
+
+    def stepper(self, share: int) -> Stepper:
+        """Make the environments for this many episodes."""
+        return make_stepper(self.target, min(share, MAX_ENVS), self.guard)
+
+
 class EpisodePool:
     """Plays whole episodes without exploration noise, on several processes."""
 
-    def __init__(
-        self,
-        target: EnvTarget,
-        spec: EnvSpec,
-        form: PolicyForm,
-        num_episodes: int,
-        num_processes: int = 1,
-    ) -> None:
+    def __init__(self, player: Player, num_episodes: int, num_processes: int = 1) -> None:
         """Fork the workers, and make the environments for the share of this process."""
         num_processes = min(num_processes, num_episodes)
         each, more = divmod(num_episodes, num_processes)
         shares = [each + (i < more) for i in range(num_processes)]
         self._share, *rest = shares
-        self._policy = Policy(spec, form)
-        self._workers = [_Worker(target, spec, form, share) for share in rest]
+        self._policy = Policy(player.spec, player.form)
+        self._workers = [_Worker(player, share) for share in rest]
         self._first_episodes = list(accumulate(rest, initial=self._share))[:-1]
-        self._stepper = make_stepper(target, min(self._share, MAX_ENVS))
+        self._stepper = player.stepper(self._share)
 
     def play(
         self, vector: Floats, seed: int, meanwhile: Callable[[], bool]
     ) -> Generator[None, None, list[Episode]]:
         """Play all episodes with the policy in `vector`, yielding after each step.
 
-        `meanwhile` is called all the time. While only workers play, it yields only when a message has
-        arrived or `meanwhile` returns True: an evaluator whose worker hangs must not look alive.
+        `meanwhile` is called all the time. While only workers play, it yields only when they move or
+        `meanwhile` returns True: an evaluator whose worker hangs must not look alive.
         """
         for worker, first in zip(self._workers, self._first_episodes, strict=True):
             if not worker.ready:  # it is making its environments and would not read a long message
@@ -87,10 +112,7 @@ class EpisodePool:
             meanwhile()
             yield
         for worker in self._workers:
-            answer = None
-            while answer is None:
-                answer = yield from worker.receive(meanwhile)
-            episodes += answer
+            episodes += (yield from worker.receive(meanwhile)) or []
         return episodes
 
     def close(self) -> None:
@@ -105,10 +127,14 @@ class EpisodePool:
 class _Worker:
     """A forked process that plays a share of the episodes, seen from the evaluator."""
 
-    def __init__(self, target: EnvTarget, spec: EnvSpec, form: PolicyForm, share: int) -> None:
+    def __init__(self, player: Player, share: int) -> None:
         context = get_context("fork")
         self._connection, other = context.Pipe()
-        arguments = (os.getpid(), other, target, spec, form, share)
+        self._guard = player.guard
+        memory = mmap.mmap(-1, 8 * len(WORDS))  # shared with the worker, which alone writes to it
+        self._record = np.frombuffer(memory, [(word, "<i8") for word in WORDS]).reshape(())
+        self._seen = self._record.copy()
+        arguments = (os.getpid(), other, player, self._record, share)
         # Not a daemon: daemons may not have children, and an environment may need some.
         self.process = context.Process(target=_work, args=arguments)
         self.process.start()
@@ -122,19 +148,31 @@ class _Worker:
             self._connection.send(request)
 
     def receive(self, meanwhile: Callable[[], bool]) -> Generator[None, None, list[Episode] | None]:
-        """Wait for a message: its episodes, or None for a heartbeat."""
+        """Wait for a message: its episodes, or None for the first one, which says that it is ready."""
         while not self._connection.poll(POLL_S):
-            if meanwhile():
+            if meanwhile() | self._has_moved():
                 yield
+        self._has_moved()
+        self._guard.doing[()] = Doing.OTHER
         yield
         try:
             answer: Answer = self._connection.recv()
         except (EOFError, ConnectionError):
             raise WorkerKilled("a process that plays evaluation episodes was killed") from None
-        if isinstance(answer, str):
-            raise WorkerFailed(answer)
+        if isinstance(answer, Failure):
+            if answer.given_up is not None:
+                raise EnvBroken(answer.given_up, answer.text)
+            raise WorkerFailed(answer.text)
         self.ready = True
         return answer
+
+    def _has_moved(self) -> bool:
+        """Whether it has done anything since the last call. Its faults count as ours, and so does what it does."""
+        seen, self._seen = self._seen, self._record.copy()
+        for word in FAULT_WORDS:
+            self._guard.words[word][()] += self._seen[word] - seen[word]
+        self._guard.doing[()] = self._seen["doing"]
+        return bool(self._seen["beats"] != seen["beats"])
 
     def close(self) -> None:
         """Wait until it ends, as `send(None)` asked it to; kill it if it does not."""
@@ -146,43 +184,42 @@ class _Worker:
 
 
 def _work(
-    parent: int,
-    connection: Connection,
-    target: EnvTarget,
-    spec: EnvSpec,
-    form: PolicyForm,
-    share: int,
+    parent: int, connection: Connection, player: Player, record: NDArray[Any], share: int
 ) -> None:
     """The body of a worker: play its share of the episodes for each request."""
     die_with_parent(parent)
     setproctitle.setproctitle(f"{setproctitle.getproctitle()} worker")
+    player = replace(player, guard=player.guard.with_record(record))
     try:
-        policy = Policy(spec, form)
-        stepper = make_stepper(target, min(share, MAX_ENVS))
+        policy = Policy(player.spec, player.form)
+        stepper = player.stepper(share)
         connection.send(None)  # ready
         while (request := connection.recv()) is not None:
             policy.vector[:], seed = request
-            player = play_episodes(stepper, spec, policy.greedy_action, share, seed)
-            if not _send_episodes(player, connection):
+            episodes = play_episodes(stepper, player.spec, policy.greedy_action, share, seed)
+            if not _send_episodes(episodes, connection, record):
                 break
         stepper.close()
+    except EnvBroken as error:
+        with suppress(ConnectionError):
+            connection.send(Failure(error.newest[-TRACEBACK_CHARS:], error.why))
     except BaseException:  # an environment may even call sys.exit
         with suppress(ConnectionError):
-            connection.send(traceback.format_exc()[-TRACEBACK_CHARS:])
+            connection.send(Failure(traceback.format_exc()[-TRACEBACK_CHARS:]))
 
 
-def _send_episodes(player: Iterator[list[Episode]], connection: Connection) -> bool:
-    """Play and send the episodes, with heartbeats; False if a message arrives, which can only ask for the end."""
-    heartbeat_s = checked_s = time.monotonic()
+def _send_episodes(
+    player: Iterator[list[Episode]], connection: Connection, record: NDArray[Any]
+) -> bool:
+    """Play and send the episodes; False if a message arrives, which can only ask for the end."""
+    checked_s = time.monotonic()
     episodes: list[Episode] = []
     for episodes in player:  # noqa: B007
+        record["beats"] += 1
         now_s = time.monotonic()
         if now_s - checked_s > CHECK_MESSAGES_S:
             checked_s = now_s
             if connection.poll():
                 return False
-        if now_s - heartbeat_s > HEARTBEAT_S:
-            heartbeat_s = now_s
-            connection.send(None)
     connection.send(episodes)
     return True
