@@ -114,6 +114,10 @@ class Knob:
             return isinstance(value, bool)
         if self.type in (int, float):
             return self._in_bounds(value, self.type is int)
+        if self.type is str:  # it may come from a stored run, and is printed
+            return isinstance(value, str) and value.isprintable()
+        if self.type == tuple[str, ...]:
+            return isinstance(value, tuple) and all(isinstance(x, str) for x in value)
         if self.type not in (tuple[int, ...], tuple[float, float]):
             return True
         whole = self.type == tuple[int, ...]
@@ -126,7 +130,7 @@ class Knob:
     def _in_bounds(self, value: Any, whole: bool) -> bool:
         kinds = int if whole else int | float
         number = isinstance(value, kinds) and not isinstance(value, bool)
-        return number and math.isfinite(value) and self.low <= value <= self.high
+        return number and -math.inf < value < math.inf and self.low <= value <= self.high
 
 
 def knobs_of(config: Any) -> dict[str, Knob]:

@@ -41,7 +41,7 @@ from spreeze.settings.probe import (
     probe_allowed,
     save_cached,
 )
-from spreeze.settings.resume import check_resumed
+from spreeze.settings.resume import Resumption, compare_with_resumed
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
@@ -68,6 +68,8 @@ class Plan:
     machine: Machine
     measured: ProbeResult | None = None
     """What the probe measured, if there was one."""
+    resumed: Resumption | None = None
+    """What it continues from."""
 
 
 def describe_env(
@@ -134,15 +136,18 @@ def make_plan(
     if processes is not None and probe_allowed():
         probe = partial(_probe_machine, config.retune, processes, say)
     chosen = resolve(config, spec, machine, probe)
-    if problems := [*check_config(chosen.config), *check_resumed(chosen.config, spec)]:
+    if problems := check_config(chosen.config):
         raise UsageError(problems)
+    resumed = compare_with_resumed(chosen.config, spec)
+    for line in resumed.lines() if resumed else ():
+        say(line)
     blocks = _shared_blocks(chosen.config, spec)
     needs = memory_needs(chosen.config, spec, arena_bytes(blocks))
     problems = [problem for need in needs if (problem := need.problem(machine))]
     problems += limit_problems(*_process_needs(chosen.config, spec, blocks))
     if problems:
         raise UsageError(problems)
-    return Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe)
+    return Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe, resumed)
 
 
 def _process_needs(config: Config, spec: EnvSpec, blocks: list[Block]) -> tuple[int, int]:
@@ -197,6 +202,8 @@ def _write_facts(path: Path, asked: Config, plan: Plan) -> None:
     config, machine = plan.config, plan.machine
     reasons = {name: reason.text for name, reason in plan.reasons.items()}
     stored = {"config": config.to_json(), "reasons": reasons, "asked": asked.to_json()}
+    if plan.resumed is not None:
+        stored["resumed"] = plan.resumed.to_json()
     write_atomic(path / "config.json", {**stored, "env_spec": plan.spec.to_json()})
     write_atomic(
         path / "system.json",

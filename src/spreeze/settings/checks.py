@@ -15,7 +15,7 @@ from spreeze.settings.parse import parse_count, parse_duration
 
 def check_config(config: Config) -> list[str]:
     """Everything that is wrong with a config, all at once; empty if nothing is."""
-    if wrong := list(_check_knobs(config)):
+    if wrong := list(check_knobs(config)):
         return [
             *_check_run(config),
             *wrong,
@@ -29,7 +29,7 @@ def check_config(config: Config) -> list[str]:
     ]
 
 
-def _check_knobs(config: Config) -> Iterator[str]:
+def check_knobs(config: Config) -> Iterator[str]:
     """Each knob by itself: its type, its bounds, its words."""
     sections = [(f"{prefix}.", getattr(config, name)) for name, prefix in SECTIONS.items()]
     for prefix, section in [("", config), *sections]:

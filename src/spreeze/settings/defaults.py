@@ -9,7 +9,7 @@ from typing import Any
 
 from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.base import OffPolicyConfig
-from spreeze.errors import UsageError
+from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import knobs_of
 from spreeze.machine.facts import learns_on_gpu, visible_gpus
 from spreeze.settings.config import FIELDS, SECTIONS, Config, knob_names
@@ -122,7 +122,9 @@ def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config
 
     The user must name their own algorithm again, as `trusted`; its file may have moved.
     """
-    algo = str(data.get("algo", "sac"))
+    algo = data.get("algo", "sac")
+    if not isinstance(algo, str):
+        raise DamagedFile("the stored settings name no algorithm.")
     if ":" in algo and (trusted is None or ":" not in trusted):
         raise UsageError(
             [f"it was trained with --algo {algo}, which is your own code: name it again."]
@@ -133,11 +135,13 @@ def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config
     config = default_config(algo, preset="none")
     knobs: dict[str, Any] = {}
     for name, value in data.items():
-        if name in SECTIONS:
+        if name not in SECTIONS:
+            knobs[name] = value
+        elif not isinstance(value, dict):
+            raise DamagedFile(f"the stored settings {name} are not a section of knobs.")
+        else:
             knobs |= {
                 f"{SECTIONS[name]}.{k}": tuple(v) if isinstance(v, list) else v
                 for k, v in value.items()
             }
-        else:
-            knobs[name] = value
     return config_with(config, knobs)

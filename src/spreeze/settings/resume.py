@@ -1,18 +1,88 @@
-"""Continuing from a run's last checkpoint."""
+"""Continuing from a run's last checkpoint, and what becomes of each knob that is not as it was."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from spreeze.errors import UsageError
+from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import Effect, flag, knobs_of
-from spreeze.settings.config import Config
+from spreeze.settings.checks import check_knobs
+from spreeze.settings.config import SECTIONS, Config, get_knob, knob_names
 from spreeze.settings.defaults import config_from_json
 from spreeze.spec import EnvSpec
-from spreeze.store.rundir import RunDir, find_run
+from spreeze.store.checkpoint import LoadedTraining, load_training
+from spreeze.store.files import read_json
+from spreeze.store.rundir import find_run
+
+NEW_EACH_TIME = {"env", "algo", "name", "runs", "resume", "retune", "preset"}
+"""Knobs of one run alone, and those that are checked by what they stand for."""
+LIMITS = {"time", "steps", "target"}
+"""Limits of the old run do not apply to the new one."""
+OLD_ROWS_DROPPED = "stored rows have another format and are dropped"
+CONSEQUENCES = {
+    "seed": "random numbers are new from here on",
+    "device": "results differ by rounding from here on",
+    "serial": "a resumed run does not repeat bit for bit",
+    "env.engine": "stored rows are from the other engine",
+    "learner.batch_size": "Adam's moments are those of the other batch size",
+    "learner.precision": "results differ by rounding from here on",
+    "algo.gamma": OLD_ROWS_DROPPED,
+    "algo.n_step": OLD_ROWS_DROPPED,
+    "algo.segment": OLD_ROWS_DROPPED,
+    "algo.termination_cost": OLD_ROWS_DROPPED,
+}
+"""What else a changed knob means. Knobs that are not listed have no other consequence."""
+
+
+class OnResume(Enum):
+    """What becomes of a changed knob."""
+
+    APPLIED = "applied"
+    REFUSED = "refused, because the stored networks have another shape"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A knob that differs from the resumed run."""
+
+    name: str
+    before: Any
+    now: Any
+    verdict: OnResume
+    consequence: str = ""
+
+    def __str__(self) -> str:
+        words = [_spoken(self.now), f"(was {_spoken(self.before)}):", self.verdict.value]
+        more = f"; {self.consequence}" if self.consequence else ""
+        return f"{flag(self.name)} {' '.join(words)}{more}"
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What a run continues from, and what has changed."""
+
+    checkpoint: Path
+    changes: list[Change]
+    damaged: list[tuple[Path, str]]
+    """Newer checkpoints that are damaged, and what is wrong with each."""
+
+    def lines(self) -> list[str]:
+        """What to tell the user at the start, one line each."""
+        return [
+            *(f"{path.name} is damaged and was passed over: {why}" for path, why in self.damaged),
+            *map(str, self.changes),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """As config.json stores it."""
+        changes = {c.name: {"before": c.before, "now": c.now} for c in self.changes}
+        damaged = {path.name: why for path, why in self.damaged}
+        return {"checkpoint": str(self.checkpoint), "changes": changes, "damaged": damaged}
 
 
 def resumed_config(
@@ -28,13 +98,16 @@ def resumed_config(
             [f"--preset {preset}: a resumed run keeps its settings. Change single knobs instead."]
         )
     run = find_run(name, runs)
-    needed = [run.checkpoints / "last" / file for file in ("train.safetensors", "config.json")]
-    stored = run.read("config")
-    if "asked" not in stored or not all(file.exists() for file in needed):
-        raise UsageError([f"run {run.path} has no complete checkpoint to resume from."])
+    load_training(run.checkpoints, keep=False)  # refused now rather than by the learner
+    stored = read_json(run.path, "config.json")
+    asked, used = stored.get("asked"), stored.get("config")
+    if not isinstance(asked, dict) or not isinstance(used, dict):
+        raise DamagedFile(f"{run.path / 'config.json'} does not hold the settings of a run.")
     own = str(Path(algo).absolute()) if algo is not None and ":" in algo else None
-    config = config_from_json(stored["asked"], own)
-    trained = stored["config"]["algo"] if config.algo == "auto" else config.algo
+    config = config_from_json(asked, own)
+    if problems := list(check_knobs(config)):
+        raise DamagedFile(f"{run.path / 'config.json'}: {' '.join(problems)}")
+    trained = used.get("algo") if config.algo == "auto" else config.algo
     if algo not in (None, "auto", trained) and own != trained:
         raise UsageError(
             [f"--algo {algo}: run {name} was trained with {trained} and has to continue with it."]
@@ -50,30 +123,81 @@ def resumed_config(
     return dataclasses.replace(config, name=None, time=None, steps=None, target=None)
 
 
-def check_resumed(config: Config, spec: EnvSpec) -> list[str]:
-    """Whether the networks of the resumed run fit this one."""
+def compare_with_resumed(config: Config, spec: EnvSpec) -> Resumption | None:
+    """What has changed since the run that is resumed; UsageError with all that is refused.
+
+    None if nothing is resumed.
+    """
     if config.resume is None:
+        return None
+    before = load_training(Path(config.resume) / "checkpoints", keep=False)
+    old = _stored_config(before)
+    if problems := [*_check_spaces(before, spec), *_check_algorithm(old, config)]:
+        raise UsageError(problems)
+    changes = _changes(old, json.loads(json.dumps(config.to_json())), config)
+    if refused := [f"--resume: {c}." for c in changes if c.verdict is OnResume.REFUSED]:
+        raise UsageError(refused)
+    return Resumption(before.path, changes, before.refused)
+
+
+def _stored_config(before: LoadedTraining) -> dict[str, Any]:
+    """The settings that a checkpoint was made with, covered by its manifest."""
+    old = before.data["config"].get("config")
+    sections = [old.get(name) for name in SECTIONS] if isinstance(old, dict) else [None]
+    if not isinstance(old, dict) or any(not isinstance(s, dict | type(None)) for s in sections):
+        raise DamagedFile(f"{before.path / 'config.json'} does not hold the settings of a run.")
+    return old
+
+
+def _check_spaces(before: LoadedTraining, spec: EnvSpec) -> list[str]:
+    described = before.data["config"].get("policy")
+    old = EnvSpec.from_json(described.get("spec") if isinstance(described, dict) else None)
+    if _spaces(old) == _spaces(spec):
         return []
-    stored = RunDir(Path(config.resume)).read("config")
-    before = EnvSpec.from_json(stored["env_spec"])
-    if _spaces(before) != _spaces(spec):
-        return [
-            f"--resume: that run trained on {before.id} (observations {before.obs_shape}, actions "
-            f"{before.action_shape}); {spec.id} has {spec.obs_shape} and {spec.action_shape}."
-        ]
-    old, new = stored["config"], json.loads(json.dumps(config.to_json()))
-    same = old["algo"] == new["algo"] or (":" in old["algo"] and ":" in new["algo"])
-    if not same:
-        return [f"--algo {new['algo']}: the resumed run has {old['algo']}."]
-    shaping = [
-        name for name, knob in knobs_of(type(config.hyper)).items() if knob.effect is Effect.NETWORK
-    ]
-    pairs = [(name, old["hyper"].get(name), new["hyper"][name]) for name in shaping]
     return [
-        f"{flag(f'algo.{name}')} {now}: the resumed run has {then}."
-        for name, then, now in pairs
-        if then != now
+        f"--resume: that run trained on {old.id} (observations {old.obs_shape}, actions "
+        f"{old.action_shape}); {spec.id} has {spec.obs_shape} and {spec.action_shape}."
     ]
+
+
+def _check_algorithm(old: dict[str, Any], config: Config) -> list[str]:
+    before = str(old.get("algo"))
+    if before == config.algo or (":" in before and ":" in config.algo):
+        return []
+    return [f"--algo {config.algo}: the resumed run has {before}."]
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any], config: Config) -> list[Change]:
+    """Every knob that differs. A knob that the old run did not know had its default then."""
+    fields = {prefix: name for name, prefix in SECTIONS.items()}
+    shaping = {
+        k for k, knob in knobs_of(type(config.hyper)).items() if knob.effect is Effect.NETWORK
+    }
+    found = []
+    for name in knob_names(config):
+        prefix, _, last = name.rpartition(".")
+        then = old.get(fields[prefix], {}) if prefix else old
+        now = (new[fields[prefix]] if prefix else new)[last]
+        if name in NEW_EACH_TIME or last not in then or then[last] == now:
+            continue
+        if name in LIMITS and get_knob(config, name) is None:
+            continue
+        refused = prefix == "algo" and last in shaping
+        verdict = OnResume.REFUSED if refused else OnResume.APPLIED
+        found.append(Change(name, then[last], now, verdict, _consequence(name, then[last], now)))
+    return found
+
+
+def _consequence(name: str, before: Any, now: Any) -> str:
+    if name == "replay.capacity":
+        smaller = isinstance(before, int) and now < before
+        return "the oldest stored rows are dropped" if smaller else ""
+    return CONSEQUENCES.get(name, "")
+
+
+def _spoken(value: Any) -> str:
+    """A value as people type it."""
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _spaces(spec: EnvSpec) -> tuple[Any, ...]:
