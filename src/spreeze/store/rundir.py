@@ -89,11 +89,13 @@ class RunDir:
             link = self.checkpoints / name
             if not os.path.lexists(link):
                 continue
-            # A stored link may lead anywhere.
-            path, inside = link.resolve(), self.path.resolve() / "checkpoints"
-            if path.parent != inside or not path.is_dir():
-                raise DamagedFile(f"{link} is not a link to a checkpoint of this run.")
-            return path
+            # A stored link may lead anywhere. A copy of a run may have a folder in its place.
+            target = os.readlink(link) if link.is_symlink() else name
+            path = self.checkpoints / target
+            outside = "/" in target or target in (".", "..") or self.checkpoints.is_symlink()
+            if outside or path.is_symlink() or not path.is_dir():
+                raise DamagedFile(f"{link} does not lead to a checkpoint of this run.")
+            return path.absolute()
         raise UsageError(
             [
                 f"run {self.path} has no checkpoint yet. The first evaluation writes one. "
