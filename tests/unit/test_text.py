@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spreeze.text import clock, short, without_secrets
+from spreeze.text import clock, plain, plain_lines, short, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,10 @@ def test_durations_are_seconds_then_a_clock(seconds: float, text: str) -> None:
 )
 def test_secrets_of_a_command_line_are_masked(given: str, shown: str) -> None:
     assert " ".join(without_secrets(given.split())) == shown
+
+
+@pytest.mark.fault("S12")
+def test_what_could_steer_a_terminal_is_spelled_out() -> None:
+    assert plain("caf\u00e9 \u4e2d") == "caf\u00e9 \u4e2d"
+    assert plain("a\x1b[31mb\n\x9b\u202e\udcff") == r"a\x1b[31mb\n\x9b\u202e\udcff"
+    assert plain_lines("one\n\ttwo\r") == "one\n        two\\r"
