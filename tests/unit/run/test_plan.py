@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import resource
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from spreeze.cli.screen import Screen
 from spreeze.errors import UsageError
 from spreeze.machine import affinity as affinity_module
 from spreeze.machine.facts import Gpu, Machine
-from spreeze.run.plan import Plan, make_plan
+from spreeze.run.plan import Plan, create_run, make_plan
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import get_knob, knob_names
 from spreeze.settings.defaults import config_with, default_config
@@ -203,3 +204,15 @@ def test_a_run_that_a_limit_forbids_is_refused_with_the_limit(
     config = config_with(default_config(env="x"), knobs)
     with pytest.raises(UsageError, match=r"files, and the limit is 100.*ulimit -n"):
         make_plan(config, SPEC, DESKTOP)
+
+
+def test_a_run_directory_is_for_its_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        made = plan(LAPTOP, runs=str(tmp_path / "runs"))
+        run = create_run(made.config, made)
+    finally:
+        os.umask(before)
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "runs").stat().st_mode & 0o777 == 0o755
+    assert "resumed" not in run.read("config")

@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spreeze import cli
+from spreeze.dashboard.runs import RunIndex
+from spreeze.dashboard.tail import RunTail
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.policy import PolicyForm
 from spreeze.settings.checks import check_knobs
@@ -194,7 +196,7 @@ def test_hostile_runs_do_not_hide_the_good_ones(
 
 @pytest.mark.fault("S12")
 @pytest.mark.fault("S13")
-@pytest.mark.parametrize("command", ["export", "plot", "eval"])
+@pytest.mark.parametrize("command", ["export", "plot", "eval", "play"])
 def test_every_command_answers_a_hostile_run_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -203,20 +205,27 @@ def test_every_command_answers_a_hostile_run_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make_zoo(tmp_path / "runs")
-    more = {"export": ("--onnx", "p.onnx"), "plot": (), "eval": ("--episodes", "1")}[command]
+    more = {
+        "export": ("--onnx", "p.onnx"),
+        "plot": (),
+        "eval": ("--episodes", "1"),
+        "play": ("--video", "p.mp4"),
+    }[command]
     results = {}
     for run in sorted((tmp_path / "runs").iterdir()):
         if command != "plot" and run.name.startswith("hostile"):
             file = list(HARM.values())[int(run.name[-3:])][0]
             if "train" in file or "/" not in file:
                 continue  # does not concern the policy
+        elif command == "play" and not run.name.startswith("link"):
+            continue  # it would be played
         code, _, err = call(capsys, command, run.name, *more)
         results[run.name] = code
         assert code in (0, 2)
         assert len(err.splitlines()) <= 1 or code == 0, err
     assert not (tmp_path / CANARY).exists()
     if command != "plot":
-        assert results["good"] == 0
+        assert command == "play" or results["good"] == 0
         assert [name for name, code in results.items() if code == 0 and "hostile" in name] == []
         assert results["link-0"] == results["link-1"] == results["link-5"] == 2
 
@@ -243,6 +252,16 @@ def test_resuming_from_a_hostile_run_is_refused_before_anything_starts(
         assert bool(refused) != harmless, list(HARM)[i]
         assert "\n" not in refused
     assert not (tmp_path / CANARY).exists()
+
+
+@pytest.mark.fault("S12")
+def test_the_page_lists_hostile_runs_as_plain_data(tmp_path: Path) -> None:
+    make_zoo(tmp_path)
+    table = RunIndex(tmp_path).table()
+    assert {"good", "link-0", "hostile-000"} <= {row["name"] for row in table}
+    assert json.dumps(table, allow_nan=False).isprintable()
+    for run in RunIndex(tmp_path).runs().values():
+        json.dumps(RunTail(run).poll()[0], allow_nan=False)
 
 
 CHILD = """
