@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +28,7 @@ from spreeze.policy import PolicyForm
 from spreeze.settings.checks import check_knobs
 from spreeze.settings.defaults import config_from_json, default_config
 from spreeze.spec import EnvSpec
+from spreeze.store.checkpoint import save_training
 from spreeze.store.files import parse_json
 from spreeze.store.manifest import read_manifest
 from spreeze.store.metrics import MetricsReader
@@ -460,3 +463,43 @@ def test_a_process_with_the_pid_of_a_killed_run_is_not_that_run(tmp_path: Path) 
         (tmp_path / "status.json").write_text(json.dumps(status | {"started": started}))
         assert run_facts(RunDir(tmp_path))["state"] == state
     assert process_start(2**22 + 1) is None
+
+
+OWN_MESSAGES = {
+    "run/processes/pool.py",
+    "run/processes/forkserver.py",
+    "run/processes/entry.py",
+    "run/tracker.py",
+    "dashboard/server.py",
+    "bench/sampling.py",
+    "bench/sampling_worker.py",
+}
+"""Where pickles of our own processes are read, from private sockets and pipes."""
+
+
+@pytest.mark.fault("S11")
+def test_nothing_that_reads_files_can_run_what_they_hold() -> None:
+    source = Path(cli.__file__).parents[1]
+    runs_code = re.compile(
+        r"pickle\.loads?\(|torch\.load\(|np\.load\(|yaml\.load\(|(?<![\w.])(eval|exec)\(|shell=True"
+    )
+    found = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if runs_code.search(path.read_text())
+    }
+    assert found <= OWN_MESSAGES
+
+
+@pytest.mark.fault("S11")
+def test_a_checkpoint_holds_tensors_and_json_only(tmp_path: Path) -> None:
+    tensors = {"policy": {"w": np.ones(3, np.float32)}, "train": {"w": np.ones(3, np.float32)}}
+    data = {"config": {"updates": 1, "env_steps": 1}}
+    assert save_training(tmp_path, 1, tensors, data, 1)
+    for path in (tmp_path / "000000001").iterdir():
+        content = path.read_bytes()
+        if path.suffix == ".safetensors":
+            start = 8 + int.from_bytes(content[:8], "little")
+            assert parse_header(content[8:start], len(content) - start, "x")
+        else:
+            assert parse_json(content, "x")
