@@ -40,7 +40,7 @@ def load(run: str | Path, *, runs: str | Path = "runs") -> Policy:
     """The best policy of a run, or its last one if none was evaluated. Needs numpy only."""
     from pathlib import Path
 
-    from spreeze.policy import load_policy
+    from spreeze.policy.load import load_policy
     from spreeze.store.rundir import find_run
 
     path = Path(run)

@@ -27,7 +27,7 @@ from spreeze.learning.compiled.key import CompileKey, set_precision
 from spreeze.learning.compiled.load import CompiledUpdate
 from spreeze.learning.compiled.verify import find_mismatch
 from spreeze.networks import unfused_arithmetic
-from spreeze.policy import load_policy
+from spreeze.policy.load import load_policy
 from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.settings.defaults import config_from_json, config_with, default_config

@@ -25,7 +25,7 @@ import fakes
 import spreeze
 from spreeze.algos.sac import SACConfig
 from spreeze.cli.commands.train import parse
-from spreeze.policy import load_policy
+from spreeze.policy.load import load_policy
 from spreeze.run.launch import launch
 from spreeze.run.plan import _claim
 from spreeze.run.snapshot import Snapshot

@@ -1,11 +1,10 @@
 """The policy in numpy: what samplers and the evaluator run, and what you deploy. Needs no torch.
 
-Imports no other package. Imported by `algos` and everything above them. `onnx` is imported only on export.
+Imports no other package. Imported by `algos` and everything above them. `load` and `onnx` are imported only where they are used: an update needs neither.
 """
 
 from spreeze.policy.form import Head, PolicyForm
-from spreeze.policy.load import load_policy
 from spreeze.policy.noise import NOISE_BLOCK
 from spreeze.policy.policy import Policy
 
-__all__ = ["NOISE_BLOCK", "Head", "Policy", "PolicyForm", "load_policy"]
+__all__ = ["NOISE_BLOCK", "Head", "Policy", "PolicyForm"]

@@ -18,7 +18,8 @@ from spreeze.envs.rendering import Frame, NoPicture, View, needs_video_extra, vi
 from spreeze.errors import DamagedFile
 from spreeze.faults import fault_point
 from spreeze.machine.affinity import run_in_background
-from spreeze.policy import Policy, load_policy
+from spreeze.policy import Policy
+from spreeze.policy.load import load_policy
 from spreeze.roles.context import Context
 from spreeze.settings.config import resolved
 from spreeze.store.files import replace_bytes, write_atomic

@@ -22,7 +22,8 @@ from spreeze.envs.observations import parts_of
 from spreeze.envs.stepping import make_stepper
 from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.errors import UsageError
-from spreeze.policy import Policy, PolicyForm, load_policy
+from spreeze.policy import Policy, PolicyForm
+from spreeze.policy.load import load_policy
 from spreeze.rows import RowFormat, row_layout
 from spreeze.spec import EnvSpec, flatten_obs
 from spreeze.store.checkpoint import save_best

@@ -15,7 +15,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.networks import init_uniform, mlp, mlp_shapes, tanh_gaussian
-from spreeze.policy import Policy, PolicyForm, load_policy
+from spreeze.policy import Policy, PolicyForm
+from spreeze.policy.load import load_policy
 from spreeze.spec import EnvSpec
 from spreeze.store.checkpoint import save_best
 

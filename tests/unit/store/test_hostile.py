@@ -271,7 +271,7 @@ CHILD = """
 import resource, sys
 from pathlib import Path
 from spreeze.errors import UsageError
-from spreeze.policy import load_policy
+from spreeze.policy.load import load_policy
 from spreeze.store.checkpoint import load_training
 from spreeze.store.rundir import RunDir, list_runs, run_facts
 from spreeze.settings.resume import resumed_config

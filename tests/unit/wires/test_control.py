@@ -89,7 +89,7 @@ WRITERS = {
     "evaluator": "roles/evaluator/",
     "visualizer": "roles/visualizer.py",
 }
-BEFORE_THE_START = {("run/supervisor.py", "samplers")}
+BEFORE_THE_START = {("run/initial_values.py", "samplers")}
 """The supervisor sets the counts of a resumed run while no sampler exists."""
 
 
@@ -113,7 +113,7 @@ def test_every_table_has_one_writer() -> None:
         if path.parent.name != "bench"  # a measurement without a supervisor or a learner
         for table in stores(path)
     }
-    assert ("run/supervisor.py", "supervisor") in found, "stores are seen"
+    assert ("run/initial_values.py", "supervisor") in found, "stores are seen"
     strangers = {(file, table) for file, table in found if not file.startswith(WRITERS[table])}
     assert strangers <= BEFORE_THE_START
 

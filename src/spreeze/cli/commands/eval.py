@@ -44,7 +44,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     if not 1 <= args.episodes <= 100_000:
         raise UsageError([f"--episodes {args.episodes}: must be a whole number from 1 to 100000."])
     # Imported late, so that --help stays fast.
-    from spreeze.policy import load_policy
+    from spreeze.policy.load import load_policy
     from spreeze.text import plain, short
 
     run = find_run(args.run, Path(args.runs))

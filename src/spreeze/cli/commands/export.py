@@ -42,7 +42,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         raise UsageError(
             [f'--onnx needs the package {error.name}: pip install "spreeze[onnx]"']
         ) from None
-    from spreeze.policy import load_policy
+    from spreeze.policy.load import load_policy
 
     policy = load_policy(checkpoint)
     distance = export_onnx(policy, file)

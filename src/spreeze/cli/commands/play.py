@@ -44,7 +44,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     check(args)
     # Imported late, so that --help stays fast.
     from spreeze.envs.rendering import NoPicture, View, needs_video_extra, view_without_display
-    from spreeze.policy import load_policy
+    from spreeze.policy.load import load_policy
 
     run = find_run(args.run, Path(args.runs))
     policy = load_policy(run.checkpoint())

@@ -167,7 +167,7 @@ def test_a_process_that_the_system_refuses_is_said_to_be_refused(
     real, (ours, theirs) = server.socket, socket.socketpair()
     monkeypatch.setattr(os, "fork", refuse)
     with ours, theirs:
-        request = forkserver.Request("module:function", b"", [])
+        request = forkserver.Request("module:function", b"", [], {})
         forkserver._fork(theirs, {}, request, [])
         server.socket = ours
         with pytest.raises(StartFailed, match=message):
