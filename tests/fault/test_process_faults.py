@@ -146,6 +146,8 @@ def start_a_program(_: bytes, report_fd: int) -> int:
     return 0
 
 
+@pytest.mark.fault("F07")
+@pytest.mark.fault("F47")
 def test_a_fork_server_that_is_left_alone_takes_everything_with_it() -> None:
     """When a supervisor is killed, its socket closes a moment before the kernel signals its death."""
     server = Server(())
@@ -163,6 +165,8 @@ def test_a_fork_server_that_is_left_alone_takes_everything_with_it() -> None:
         server.close()
 
 
+@pytest.mark.fault("F07")
+@pytest.mark.fault("F08")
 def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "3") as process:
         pids = learning(tmp_path)
@@ -198,6 +202,8 @@ def test_children_die_with_a_killed_fork_server_and_the_run_fails_with_a_cause(
     assert read(tmp_path, "summary")["state"] == "failed"
 
 
+@pytest.mark.fault("F01")
+@pytest.mark.fault("F10")
 @pytest.mark.parametrize("role", ["sampler-0", "evaluator-0"])
 def test_a_killed_role_is_started_again_and_training_continues(tmp_path: Path, role: str) -> None:
     with training(tmp_path, "Pendulum-v1", *ALONE) as process:
@@ -271,6 +277,47 @@ def test_a_run_goes_on_without_a_sampler_whose_environment_is_broken(tmp_path: P
     assert summary["faults"] == {"raised": 1, "given_up": 1}
 
 
+@pytest.mark.fault("F51")
+@pytest.mark.parametrize("what", ["role.joined:kill", "role.joined:raise", "role.joined:delay"])
+def test_a_role_that_fails_at_its_start_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setenv("SPREEZE_FAULTS", what)
+    monkeypatch.setenv("SPREEZE_FAULTS_FOLDER", str(tmp_path))
+    with training(tmp_path, "Pendulum-v1", *ALONE) as process:
+        learning(tmp_path)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    assert (tmp_path / what).exists()
+    kind = {"kill": {"killed": 1}, "raise": {"raised": 1}, "delay": {}}[what.partition(":")[2]]
+    summary = read(tmp_path, "summary")
+    assert (summary["state"], summary["faults"]) == ("interrupted", kind)
+
+
+@pytest.mark.fault("F07")
+@pytest.mark.parametrize("point", ["supervisor.started", "supervisor.exited", "forkserver.forked"])
+def test_nothing_is_left_when_a_run_is_killed_while_it_starts_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setenv("SPREEZE_FAULTS", f"{point}:kill,role.joined:kill")
+    monkeypatch.setenv("SPREEZE_FAULTS_FOLDER", str(tmp_path))
+    with training(tmp_path, "Pendulum-v1", *ALONE) as process:
+        process.communicate(timeout=30)
+        by_server = point == "forkserver.forked"
+        assert process.returncode == (1 if by_server else -signal.SIGKILL)
+    gone_within({str(p.pid): p.pid for p in _working_in(tmp_path)}, 5.0)
+    assert not _working_in(tmp_path)
+
+
+def _working_in(folder: Path) -> list[psutil.Process]:
+    found = psutil.process_iter(["cwd", "status"])
+    return [
+        p
+        for p in found
+        if p.info["cwd"] == str(folder) and p.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
 @pytest.mark.fault("F71")
 def test_when_memory_runs_out_samplers_are_ended_first_and_the_learner_last(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
@@ -288,6 +335,7 @@ def _oom_score(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
+@pytest.mark.fault("F10")
 def test_an_evaluator_whose_worker_is_killed_is_started_again(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1", "--evaluator.processes", "2", *ALONE) as process:
         pids = learning(tmp_path)
@@ -308,6 +356,7 @@ def test_an_evaluator_whose_worker_is_killed_is_started_again(tmp_path: Path) ->
     assert not still_there(pids | helpers)
 
 
+@pytest.mark.fault("F09")
 def test_a_killed_learner_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
     knobs = ("--checkpoint.every-s", "1", "--learner.batch-size", "128")
     with training(tmp_path, "Pendulum-v1", *knobs, *ALONE) as process:
@@ -378,6 +427,7 @@ def test_an_environment_that_kills_its_process_again_and_again_ends_the_run(tmp_
     assert "sampler-0 was given up" in summary["stop_reason"]
 
 
+@pytest.mark.fault("F03")
 def test_an_environment_that_raises_shows_its_own_traceback(tmp_path: Path) -> None:
     with training(tmp_path, "fakes:raising_env", *ALONE) as process:
         _, err = process.communicate(timeout=30)
@@ -398,6 +448,7 @@ def test_an_environment_that_exits_shows_where(tmp_path: Path) -> None:
     assert "fakes.py" in err
 
 
+@pytest.mark.fault("F03")
 @pytest.mark.parametrize(
     ("env", "message"),
     [
