@@ -144,7 +144,7 @@ class EnvGuard:
     def bad_number(self, method: str, obs: Floats, reward: Any = 0.0) -> str:
         """What is wrong with the numbers of one environment."""
         bad = np.flatnonzero(~(abs(obs) <= self._largest))
-        found = f"{obs[bad[0]]} as observation {bad[0]}" if len(bad) else f"the reward {reward}"
+        found = f"{obs[bad[0]]:g} as observation {bad[0]}" if len(bad) else f"the reward {reward:g}"
         return f"{method} returned {found}; at most {self._largest:g} is allowed."
 
     def _tell(self, kind: tuple[Any, ...]) -> None:

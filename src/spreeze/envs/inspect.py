@@ -26,6 +26,7 @@ TIMED_STEPS, TIMED_S = 30, 0.05
 
 def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
     """Make the environment once, check everything that training relies on, and describe it."""
+    began_s = time.perf_counter()
     try:
         env = make_env(target, checked=True)
     except gym.error.UnregisteredEnv as error:
@@ -34,6 +35,7 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
         raise UsageError([missing_extra(name, str(error))]) from None
     except gym.error.Error as error:
         raise UsageError([f"env {name}: {error}"]) from None
+    construct_s = time.perf_counter() - began_s
     try:
         if not isinstance(env, gym.Env | VectorEnv):
             raise UsageError(
@@ -43,8 +45,12 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
                 ]
             )
         spec = _describe(name, env)
-        _try_out(spec, env)
-        spec = dataclasses.replace(spec, step_us=_measure_step_us(env))
+        resets = _Resets(env)
+        _try_out(spec, env, resets)
+        step_us = _measure_step_us(env, resets)
+        spec = dataclasses.replace(
+            spec, step_us=step_us, construct_s=construct_s, reset_s=resets.slowest_s
+        )
         # EnvPool makes as many environments as it is asked for.
         return (
             dataclasses.replace(spec, vector_envs=None)
@@ -166,21 +172,40 @@ def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
     return []
 
 
-def _try_out(spec: EnvSpec, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
+class _Resets:
+    """Resets an environment, and remembers how long the slowest reset took."""
+
+    def __init__(self, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
+        self._env, self.slowest_s = env, 0.0
+
+    def __call__(self, seed: int | None = None) -> Any:
+        began_s = time.perf_counter()
+        obs, _ = self._env.reset(seed=seed)
+        self.slowest_s = max(self.slowest_s, time.perf_counter() - began_s)
+        return obs
+
+
+def _try_out(
+    spec: EnvSpec, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets
+) -> None:
     """Take a few real steps: shapes and numbers must be what the spaces promise."""
     vector = isinstance(env, VectorEnv)
     shape = (env.num_envs, *spec.obs_shape) if isinstance(env, VectorEnv) else spec.obs_shape
     env.action_space.seed(0)
-    _check_obs(spec, env.reset(seed=0)[0], shape, "reset")
+    _check_obs(spec, reset(seed=0), shape, "reset")
     for _ in range(5):
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         _check_obs(spec, obs, shape, "step")
+        if not vector and np.ndim(np.asarray(reward)):
+            raise UsageError(
+                [f"env {spec.id}: step returned the reward {reward}; it must be a single number."]
+            )
         if not np.all(np.isfinite(np.asarray(reward, np.float64))):
             raise UsageError(
                 [f"env {spec.id}: step returned the reward {reward}; rewards must be finite."]
             )
         if not vector and (terminated or truncated):
-            env.reset()
+            reset()
 
 
 def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> None:
@@ -200,10 +225,10 @@ def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> 
     raise UsageError([f"env {spec.id}: {method} returned {problem}"])
 
 
-def _measure_step_us(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> float:
+def _measure_step_us(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets) -> float:
     """Microseconds of an undisturbed step; slightly too high, because Gymnasium's checker runs too."""
     num = env.num_envs if isinstance(env, VectorEnv) else 1
-    env.reset(seed=0)
+    reset(seed=0)
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(TIMED_STEPS)]
     spent_s: list[float] = []
@@ -212,7 +237,7 @@ def _measure_step_us(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> float
         _, _, terminated, truncated, _ = env.step(action)
         spent_s.append(time.perf_counter() - began)
         if num == 1 and (terminated or truncated):
-            env.reset()
+            reset()
         if sum(spent_s) > TIMED_S:
             break
     return 1e6 * sorted(spent_s)[len(spent_s) // 4] / num

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,15 @@ from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.errors import EnvBroken
 from spreeze.faults import Doing
 from spreeze.rows import RowFormat, row_layout
-from spreeze.testing import FaultEnv
+from spreeze.testing import FaultEnv, fault_env
 
 SPEC = inspect_env(FaultEnv, "FaultEnv")
+
+
+@pytest.fixture(autouse=True)
+def same_faults_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each instance draws its own faults: count them from 0 in every test."""
+    monkeypatch.setattr(fault_env, "_instances", count())
 
 
 class Played:
@@ -78,7 +85,7 @@ def check_rows(rows: list[Any]) -> None:
 @pytest.mark.parametrize("fault", ["raise", "sys_exit", "bad_shape", "bad_dtype"])
 @pytest.mark.parametrize("where", ["step", "reset"])
 def test_an_environment_that_raises_is_made_again(fault: str, where: Any) -> None:
-    guard, chance = EnvGuard(most_errors=LENIENT), 0.02 if where == "step" else 0.3
+    guard, chance = EnvGuard(most_errors=LENIENT), 0.02 if where == "step" else 0.1
     stepper = loop(num=3, guard=guard, fault=fault, where=where, probability=chance)
     before = list(stepper.envs)
     played = Played(stepper, 400)

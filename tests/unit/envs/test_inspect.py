@@ -14,6 +14,7 @@ import fakes
 from spreeze.envs.inspect import inspect_env
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm
+from spreeze.testing import FaultEnv
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,21 @@ def test_actions_are_scaled_to_the_bounds_that_were_found() -> None:
     policy = Policy(spec, PolicyForm(hidden=(4,)))
     scaled = policy.to_env_action(np.array([[-1.0], [0.0], [1.0]], np.float32))
     assert scaled.ravel().tolist() == [-2.0, 2.0, 6.0]
+
+
+@pytest.mark.fault("F50")
+def test_the_time_to_make_and_to_reset_an_environment_is_measured() -> None:
+    slow = inspect_env(partial(FaultEnv, fault="slow", where="construct", seconds=0.3), "x")
+    assert slow.construct_s is not None
+    assert slow.construct_s >= 0.3
+    slow = inspect_env(partial(FaultEnv, fault="slow", where="reset", at=1, seconds=0.3), "x")
+    assert slow.reset_s is not None
+    assert slow.reset_s >= 0.3, "the slowest one"
+    assert slow.construct_s is not None
+    assert slow.construct_s < 0.3
+
+
+@pytest.mark.fault("F44")
+def test_a_reward_that_is_not_a_single_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="it must be a single number"):
+        inspect_env(partial(FaultEnv, fault="bad_shape", part="reward"), "x")

@@ -203,7 +203,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_are_cached_per_request() -> None:
     save_cached(request_for(), ANSWER)
     assert load_cached(request_for()) == ANSWER
-    slower = dataclasses.replace(SPEC, step_us=99.0).to_json()
+    slower = dataclasses.replace(SPEC, step_us=99.0, construct_s=9.0, reset_s=9.0).to_json()
     assert load_cached(request_for(spec=slower)) == ANSWER, "timings are not part of the request"
     hyper = request_for().hyper
     assert load_cached(request_for(hyper=hyper | {"lr": 0.1})) == ANSWER, "nor is the learning rate"

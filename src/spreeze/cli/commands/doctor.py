@@ -36,6 +36,8 @@ TOOLS = {
 class Arguments:
     """Check this machine: cores, memory, shared memory, bytecode, GPUs, compiler, rendering, extras."""
 
+    env: str | None = None
+    """Check this environment instead: an id, or package.module:EnvClass. It takes up to a minute."""
     json: str | None = None
     """Write the findings as JSON to this file; - for standard output."""
 
@@ -53,6 +55,8 @@ class Finding:
 def main(arguments: list[str], _started_s: float) -> int:
     """Print the findings. The exit code is 0 if training works on this machine."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze doctor")
+    if args.env is not None:
+        return _check_env(args.env, args.json)
     findings = examine()
     if args.json is not None:
         write_json([vars(finding) for finding in findings], args.json)
@@ -64,6 +68,24 @@ def main(arguments: list[str], _started_s: float) -> int:
             table.add_row(mark, f.what, escape(f.found) + advice)
         Console(highlight=False).print(table)
     return 0 if all(f.ok for f in findings if f.what in ("processes", "memory", "torch")) else 1
+
+
+def _check_env(env: str, json: str | None) -> int:
+    """Print what is wrong with an environment. The exit code is 1 if that is a problem for a run."""
+    from spreeze.envs.checkup import Grade, check_up
+
+    checks = check_up(env, env)
+    if json is not None:
+        write_json([vars(check) for check in checks], json)
+    if json != "-":
+        colors = {Grade.OK: "green", Grade.WARNING: "yellow", Grade.PROBLEM: "red"}
+        table = Table.grid(padding=(0, 2))
+        for c in checks:
+            advice = f"\n[yellow]{escape(c.advice)}[/yellow]" if c.advice else ""
+            mark = f"[{colors[c.grade]}]{c.grade}[/{colors[c.grade]}]"
+            table.add_row(mark, c.what, escape(c.found) + advice)
+        Console(highlight=False).print(table)
+    return 1 if any(check.grade is Grade.PROBLEM for check in checks) else 0
 
 
 def examine() -> list[Finding]:
