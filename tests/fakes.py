@@ -15,6 +15,7 @@ import numpy as np
 import setproctitle
 from gymnasium.spaces import Box, Discrete
 
+from spreeze import testing
 from spreeze.errors import EnvBroken
 
 
@@ -311,3 +312,11 @@ class NoisyEnv(CountEnv):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         print("x" * 100_000, flush=True)
         return super().step(action)
+
+
+def unruly_env() -> gym.Env[Any, Any]:
+    """Changes what belongs to its process, and raises now and then."""
+    once = () if sys.stdout.closed else ("print", "close_stdout")
+    for fault in ("chdir", "signals", "reseed", *once):
+        testing.FaultEnv(fault=fault, where="construct")
+    return testing.FaultEnv(fault="raise", probability=0.001)
