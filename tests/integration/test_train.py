@@ -56,6 +56,8 @@ SUMMARY = [
     "restarts",
     "device",
 ]
+FORGIVING = {"limits.env_errors": 1.0}
+"""However often environments fail, the run goes on."""
 SMALL = {
     "algo.hidden": (16, 16),
     "learner.batch_size": 32,
@@ -334,16 +336,15 @@ def test_what_an_environment_prints_goes_to_its_log(
 
 @pytest.mark.fault("F43")
 def test_steps_that_are_not_finite_are_dropped_and_reported(runs: str) -> None:
-    run = spreeze.train(fakes.nan_env, runs=runs, steps="4000", **SMALL)
+    run = spreeze.train(fakes.nan_env, runs=runs, steps="4000", **SMALL, **FORGIVING)
     assert run.summary["steps_rejected"] >= 1
     assert all(np.isfinite(array).all() for array in parameters(run.path).values())
 
 
 def test_an_evaluation_with_a_broken_episode_is_never_the_best(runs: str) -> None:
     """A policy that breaks the simulator must not win by shorter, cheaper episodes."""
-    run = spreeze.train(
-        fakes.breaking_env, runs=runs, steps="6000", target=-8.0, serial=True, **SMALL
-    )
+    knobs = {**SMALL, **FORGIVING, "target": -8.0, "serial": True}
+    run = spreeze.train(fakes.breaking_env, runs=runs, steps="6000", **knobs)
     assert run.summary["reason"] == "steps"
     assert run.summary["best_return"] in (None, -10.0)
     found = [line["eval/mean_reward"] for line in records(run.path, "evaluator-0")]
@@ -412,7 +413,7 @@ def test_two_runs_in_a_row_in_one_process(runs: str) -> None:
 
 
 def test_without_a_finite_episode_there_is_no_return_and_a_warning_says_why(runs: str) -> None:
-    run = spreeze.train(fakes.nan_reward_env, runs=runs, time="5s", **SMALL)
+    run = spreeze.train(fakes.nan_reward_env, runs=runs, time="5s", **SMALL, **FORGIVING)
     assert run.summary["best_return"] is None
     assert run.summary["updates"] > 0
     said = " ".join(RunDir(run.path).read("status")["warnings"])
