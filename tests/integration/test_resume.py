@@ -74,6 +74,7 @@ def evaluations(run: Path, after_steps: int) -> list[Any]:
 def test_a_serial_run_that_was_interrupted_ends_bit_equal(algo: str, runs: str) -> None:
     whole = train(runs, algo, "whole")
     expected = final_state(whole)
+    assert expected["updates"] > 20
     train(runs, algo, "early", 400)
     train(runs, algo, "middle", 1300)
     InterruptedEnv.left = 2400
@@ -91,22 +92,6 @@ def test_a_serial_run_that_was_interrupted_ends_bit_equal(algo: str, runs: str) 
         since = sum(found[1].env_steps) if found else 0
         assert evaluations(resumed, since) == evaluations(whole, since)
     assert evaluations(whole, 0)
-
-
-def test_episodes_are_not_played_again_after_a_resume(runs: str) -> None:
-    fakes.Recorded.seen.clear()
-    knobs = SMALL | {"sampler.random_steps": 0, "serial": True, "seed": 1}
-    first = spreeze.train(fakes.Recorded, runs=runs, name="a", steps="1500", **knobs)
-    seeds = set(fakes.Recorded.seen)
-    fakes.Recorded.seen.clear()
-    more = {"steps": "2500", "serial": True}
-    spreeze.train(fakes.Recorded, runs=runs, name="b", resume="a", **more)
-    again = set(fakes.Recorded.seen) & seeds
-    # The steps since the boundary are repeated on purpose: they are those of the uninterrupted run.
-    last_boundary = find_resume_point(str(first.path), serial=True)
-    assert last_boundary is not None
-    assert len(set(fakes.Recorded.seen) - again) > 0
-    assert len(seeds - again) > 0
 
 
 @pytest.mark.fault("F69")

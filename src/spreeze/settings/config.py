@@ -71,7 +71,7 @@ class Config:
         "Named settings to start from, or none. Default: the environment's preset, if it has one.",
     )
     resume: str | None = knob(
-        None, "Continue from the last checkpoint of this run. The replay starts empty."
+        None, "Continue from the last checkpoint of this run, with its replay."
     )
     dashboard: bool = knob(True, "Show the run on a live page; its local address is printed.")
     track: Literal["wandb", "trackio"] | None = knob(
