@@ -59,6 +59,13 @@ class ReachEnv(gym.Env[Any, Any]):
         return self.obs, -float((action[0] - self.obs[0] / 2) ** 2), True, False, {}
 
 
+class HugeEnv(ReachEnv):
+    """Rewards as large as the limit allows, of either sign at random."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.obs, 9e7 * float(self.np_random.choice([-1, 1])), False, False, {}
+
+
 class ChoiceEnv(ReachEnv):
     """Known answer: action i is right, with reward 1, in the i-th third of the observation's range."""
 

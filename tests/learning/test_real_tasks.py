@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import spreeze
+from user_runs import records
 
 pytestmark = pytest.mark.learning
 
@@ -42,3 +43,23 @@ def test_half_cheetah_runs_within_ten_minutes(runs: str) -> None:
     run = spreeze.train("HalfCheetah-v5", runs=runs, time="10m", target=3000)
     print(run.summary["time_to_target_s"])
     assert run.summary["reason"] == "target"
+
+
+@pytest.mark.fault("F69")
+def test_the_curve_does_not_fall_after_a_resume(runs: str) -> None:
+    """Over five seeds, the mean of the first three evaluations after a resume against the last three before.
+
+    The rule: the median of the differences is above -50, and no seed falls by more than 150. A policy
+    that has not learned gets about -1200, one that has about -150; evaluations of ten episodes differ
+    by about 30 from each other.
+    """
+    falls = []
+    for seed in range(5):
+        run = spreeze.train("Pendulum-v1", runs=runs, seed=seed, time="60s", target=-200)
+        before = [line["eval/mean_reward"] for line in records(run.path, "evaluator-0")]
+        more = spreeze.train("Pendulum-v1", runs=runs, resume=run.path.name, time="12s")
+        after = [line["eval/mean_reward"] for line in records(more.path, "evaluator-0")]
+        falls.append(sum(after[:3]) / 3 - sum(before[-3:]) / 3)
+    print([round(fall) for fall in falls])
+    assert sorted(falls)[2] > -50
+    assert min(falls) > -150

@@ -26,10 +26,14 @@ POINTS = [
 
 def until_it_ends(stage: LearnerStage, learner: Learner) -> None:
     """Work until the fault happens; nothing is closed, as after a kill."""
-    with pytest.raises(InjectedFault):
+
+    def work() -> None:
         while True:
             stage.write(16)
             stage.work(learner, 1, seconds=0.1)
+
+    with pytest.raises(InjectedFault):
+        work()
     learner._saver._pool.shutdown()  # type: ignore[union-attr]
 
 
