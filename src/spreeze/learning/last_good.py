@@ -65,7 +65,8 @@ class LastGood:
         }
         self._checked, self._on_host = (blocking_event() if on_gpu else None for _ in range(2))
         self._stream = torch.cuda.Stream(updater.device) if on_gpu else None  # type: ignore[no-untyped-call]
-        self._examining = False
+        self.examining = False
+        """Whether a copy is being checked."""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -74,7 +75,7 @@ class LastGood:
 
     def take(self, updates: int) -> bool:
         """Start to copy and to check the newest state; False if the last copy is still in the way."""
-        if self._examining or not _has_passed(self._on_host):
+        if self.examining or not _has_passed(self._on_host):
             return False
         spare, state = self._candidate.tensors, named(self._updater.state)
         torch._foreach_copy_(list(spare.values()), [state[name] for name in spare])
@@ -83,18 +84,18 @@ class LastGood:
         if self._checked is not None:
             self._checked.record()
         self._candidate = Copied(spare, updates, random_states(self._updater.device))
-        self._examining = True
+        self.examining = True
         return True
 
     def poll(self, wait: bool = False) -> Verdict:
         """What became of the copy that was started last; says GOOD or BAD once."""
-        if not self._examining:
+        if not self.examining:
             return Verdict.NONE
         if not wait and not _has_passed(self._checked):
             return Verdict.PENDING
         if self._checked is not None:
             self._checked.synchronize()
-        self._examining = False
+        self.examining = False
         if not math.isfinite(float(self._largest.sum())):
             return Verdict.BAD
         self.good, self._candidate = self._candidate, self.good
@@ -104,7 +105,7 @@ class LastGood:
         """Go back to the last good state; returns the vectors that were not finite. Waits for the device."""
         self._updater.pause()
         bad = not_finite(self._updater.state)
-        self._examining = False
+        self.examining = False
         self._updater.restore(cast(TrainingState, self.good.tensors))
         return bad
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ def settled(stage: LearnerStage, learner: Learner) -> ResumePoint:
     """Work until the checkpoint that is under way is on disk."""
     work = learner._saver
     while work._under_way is not None or work._writing:
-        stage.work(learner)
+        learner.check()
+        learner.save_if_due()
+        time.sleep(0.001)
     return ResumePoint.of(load_training(stage.folder / "checkpoints"))
 
 

@@ -148,7 +148,7 @@ class Learner:
 
     def save_if_due(self) -> None:
         """Write a checkpoint at the configured interval, in the background."""
-        self._saver.advance()
+        self._saver.advance(self._updates)
 
     def close(self) -> None:
         """End compilations and write the last checkpoint."""

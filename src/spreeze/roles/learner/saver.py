@@ -58,7 +58,7 @@ class Saver:
         self._pool = None if ctx.config.serial else ThreadPoolExecutor(1, "saver")
         self._writing: deque[Future[None]] = deque()
         self._under_way: Generator[None, None, None] | None = None
-        self._saved_s = ctx.now()
+        self._saved_s, self._updates = ctx.now(), restored.updates
         if self._store is not None:
             self._prepare_store(self._store)
 
@@ -73,8 +73,9 @@ class Saver:
             f"{store.max_rows * layout.row_bytes / 1e6:,.0f} MB in {self._ctx.run.replay}"
         )
 
-    def advance(self) -> None:
-        """Do a little of the save that is under way, or start one if it is due."""
+    def advance(self, updates: int) -> None:
+        """Do a little of the save that is under way, or start one if it is due; `updates` are done now."""
+        self._updates = updates
         if self._ctx.config.serial:
             return  # the runner decides: a serial run saves at its boundaries
         self._collect()
@@ -85,7 +86,7 @@ class Saver:
             if self._writing:
                 self._ctx.note("a checkpoint is still being written, so this one is skipped")
                 return
-            self._under_way = self._save(boundary=False)
+            self._under_way = self._save(boundary=False, newest=True)
         try:
             next(self._under_way)
         except StopIteration:
@@ -96,7 +97,7 @@ class Saver:
         try:
             self._under_way = None
             self._wait()
-            for _ in self._save(boundary):
+            for _ in self._save(boundary, newest=False):
                 self._collect()
                 time.sleep(POLL_S)
             self._wait()
@@ -104,8 +105,8 @@ class Saver:
             if self._pool is not None:
                 self._pool.shutdown()
 
-    def _save(self, boundary: bool) -> Generator[None, None, None]:
-        """One save, in small pieces."""
+    def _save(self, boundary: bool, newest: bool) -> Generator[None, None, None]:
+        """One save, in small pieces; with `newest`, a newer state becomes the last good one first."""
         end, lanes = self._base + self._replay.num_inserted, self._intake.positions
         first = self._base + self._replay.oldest
         if self._store is None:
@@ -113,6 +114,11 @@ class Saver:
         else:
             first = max(first, end - self._store.max_rows)
             yield from self._store_rows(first, end)
+        if newest:
+            while not self._last_good.take(self._updates):
+                yield
+            while self._last_good.examining:  # by the guard
+                yield
         self._last_good.start_copy_to_host()
         good = self._last_good.good
         while (state := self._last_good.host_copy()) is None:
