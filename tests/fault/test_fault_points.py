@@ -10,6 +10,7 @@ import ast
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -40,24 +41,20 @@ MAY_END = {
 """Where a fault may end the run: it hits the process that holds the run together."""
 AT_A_START = ("supervisor", "forkserver", "role")
 """Points that are passed when a process ends or starts: this test kills a sampler to get there."""
-KNOBS = [
-    "--sampler.processes",
-    "2",
-    "--visualizer.draw",
-    "on",
+KNOBS = {
+    "sampler.processes": 2,
+    "visualizer.draw": "on",
+    "replay.capacity": 20_000,
+    "checkpoint.every-s": 0.3,
+    "checkpoint.replay-mb": 1,
+    "evaluator.every-s": 0.1,
+    "limits.restarts-per-minute": 1000,
+}
+FLAGS = (
+    *(f"--{name}={value}" for name, value in KNOBS.items()),
     "--no-dashboard",
     "--learner.no-compile",
-    "--replay.capacity",
-    "20000",
-    "--checkpoint.every-s",
-    "0.3",
-    "--checkpoint.replay-mb",
-    "1",
-    "--limits.restarts-per-minute",
-    "1000",
-    "--evaluator.every-s",
-    "0.1",
-]
+)
 LIMIT_S = 30.0
 
 
@@ -102,7 +99,9 @@ class Harm:
             (self.marks / fault).touch()
         monkeypatch.setenv("SPREEZE_FAULTS", ",".join(faults))
         monkeypatch.setenv("SPREEZE_FAULTS_FOLDER", str(self.marks))
-        self.attempt, self.resume, self.counted = 0, (), 0
+        self.attempt, self.counted = 0, 0
+        self.resume: tuple[str, ...] = ()
+        self.family: dict[str, int] = {}
 
     @contextlib.contextmanager
     def run(self):  # type: ignore[no-untyped-def]
@@ -110,7 +109,7 @@ class Harm:
         self.attempt += 1
         self.here, self.counted = self.folder / str(self.attempt), 0
         self.here.mkdir()
-        flags = (*KNOBS, *self.resume)
+        flags = (*FLAGS, *self.resume)
         with (
             (self.here / "output.txt").open("w") as output,
             training(self.here, "noisy:NoisyEnv", *flags, output=output) as self.process,
@@ -118,9 +117,8 @@ class Harm:
             wait_for((self.here / "runs" / "r" / "checkpoints" / "last").exists, LIMIT_S)
             learning(self.here)
             yield
-            supervisor = psutil.Process(self.process.pid)
             with contextlib.suppress(psutil.NoSuchProcess):
-                for child in supervisor.children(recursive=True):
+                for child in psutil.Process(self.process.pid).children(recursive=True):
                     self.family[str(child.pid)] = child.pid
             if self.process.poll() is None:
                 self.process.send_signal(signal.SIGTERM)
@@ -143,19 +141,28 @@ class Harm:
         for fault in faults:
             (self.marks / fault).unlink()
         if any(fault.partition(".")[0] in AT_A_START for fault in faults):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(read(self.here, "status")["pids"]["sampler-0"], signal.SIGKILL)
+            wait_for(self.kill_a_sampler)
         if any(fault.startswith("summary.") for fault in faults):
             self.process.send_signal(signal.SIGTERM)
         for fault in faults:
             self.wait((self.marks / fault).exists, fault)
         self.counted += sum(not fault.endswith(":delay") for fault in faults)
+        if any(map(may_end, faults)):  # what works on for a moment has not survived
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(3)
         before = self.updates()
         self.wait(lambda: self.ended or self.updates() > before + 20, ", ".join(faults))
         if self.ended:
             allowed = any(may_end(fault) or fault.startswith("summary.") for fault in faults)
             assert allowed, f"{faults} ended the run:\n{self.said}"
         return not self.ended
+
+    def kill_a_sampler(self) -> bool:
+        try:
+            os.kill(read(self.here, "status")["pids"]["sampler-0"], signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     @property
     def ended(self) -> bool:

@@ -152,7 +152,7 @@ def test_a_fork_server_that_is_left_alone_takes_everything_with_it() -> None:
     """When a supervisor is killed, its socket closes a moment before the kernel signals its death."""
     server = Server(())
     reading, writing = os.pipe()
-    request = forkserver.Request(f"{__name__}:start_a_program", b"", sys.path)
+    request = forkserver.Request(f"{__name__}:start_a_program", b"", sys.path, {})
     with open(os.devnull, "w") as nowhere:
         forkserver.send(server.socket, request, (writing, nowhere.fileno()))
     os.close(writing)
