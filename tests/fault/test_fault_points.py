@@ -142,19 +142,19 @@ class Harm:
             (self.marks / fault).unlink()
         if any(fault.partition(".")[0] in AT_A_START for fault in faults):
             wait_for(self.kill_a_sampler)
-        if any(fault.startswith("summary.") for fault in faults):
+        at_the_end = any(fault.startswith("summary.") for fault in faults)
+        if at_the_end:
             self.process.send_signal(signal.SIGTERM)
         for fault in faults:
             self.wait((self.marks / fault).exists, fault)
         self.counted += sum(not fault.endswith(":delay") for fault in faults)
-        if any(map(may_end, faults)):  # what works on for a moment has not survived
+        if at_the_end or any(map(may_end, faults)):  # to work on for a moment is not to survive
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(3)
+                self.process.wait(LIMIT_S if at_the_end else 3)
         before = self.updates()
         self.wait(lambda: self.ended or self.updates() > before + 20, ", ".join(faults))
         if self.ended:
-            allowed = any(may_end(fault) or fault.startswith("summary.") for fault in faults)
-            assert allowed, f"{faults} ended the run:\n{self.said}"
+            assert at_the_end or any(map(may_end, faults)), f"{faults} ended the run:\n{self.said}"
         return not self.ended
 
     def kill_a_sampler(self) -> bool:
