@@ -141,7 +141,8 @@ class Sequence:
 def sample(arena: Arena, life: int, num_steps: int | None = None) -> None:
     """A sampler that never waits, until it is killed."""
     writer = Experience(arena, NUM_ENVS).writer(life % NUM_LANES)
-    group = EnvGroup(VectorStepper(VerifiedEnv(life)), SPEC, FORM)
+    env = VerifiedEnv(life)
+    group = EnvGroup(VectorStepper(env, lambda: env), SPEC, FORM)
     group.reset(0)
     actions = np.random.default_rng(life).uniform(-1, 1, (64, NUM_ENVS, ACTION_SIZE))
     choices = actions.astype(np.float32)
