@@ -16,7 +16,10 @@ FRESH_BATCHES = 4
 """Batches of segments in the replay: segments are only useful while they are new."""
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
 """The largest share of free GPU memory that a run takes, and of free host memory that it page-locks."""
-NETWORK_COPIES, ACTIVATION_COPIES = 8, 24  # parameters, targets, moments, gradients; both passes
+NETWORK_COPIES, ACTIVATION_COPIES = (
+    16,
+    24,
+)  # parameters, targets, moments, gradients, last good state; both passes
 EXCHANGE_SLOTS = 5  # chunks of rows on each of two devices: some in transit, one in use
 CUDA_BYTES = 1 << 30  # CUDA itself, its libraries and graphs, in learner and compiler
 SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
