@@ -67,7 +67,10 @@ class ReplayStore:
         """Rows in a full block."""
 
     def write(self, first: int, rows: Floats) -> None:
-        """Write rows from number `first` on as one block, then delete what it makes too old. May raise OSError."""
+        """Write rows from number `first` on as one block, then delete what it covers or makes too old.
+
+        Raises OSError if the disk refuses it.
+        """
         content = np.ascontiguousarray(rows, np.float32).tobytes()
         check = zlib.crc32(content, zlib.crc32(struct.pack("<QQ", first, len(rows))))
         header = HEADER.pack(MAGIC, FORMAT, self._hash, first, len(rows), self._row_bytes, check)
@@ -83,7 +86,11 @@ class ReplayStore:
             draft.unlink(missing_ok=True)
             raise
         fault_point("replay.block_written")
-        self._delete_before(first + len(rows) - self.max_rows)
+        end = first + len(rows)
+        for number, covered in self._blocks():
+            if number > first and number + self._most_rows(covered) <= end:
+                covered.unlink(missing_ok=True)
+        self._delete_before(end - self.max_rows)
 
     def read(self, first: int, end: int, found: FoundRows) -> Iterator[Floats]:
         """The rows from `first` to before `end` that are whole, oldest first, a block at a time."""

@@ -157,6 +157,14 @@ def test_a_huge_file_in_its_place_is_not_read_into_memory(tmp_path: Path) -> Non
     assert found.damaged
 
 
+def test_a_block_that_is_written_again_replaces_those_it_covers(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    for first in range(3):
+        store.write(first, rows_of([first]))
+    store.write(0, rows_of([0, 1, 2, 3]))
+    assert read(store, 0, 4) == [0, 1, 2, 3]
+
+
 def test_the_store_holds_no_more_than_it_may(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     for first in range(0, 1000, 10):
