@@ -9,7 +9,7 @@ import pytest
 
 import fakes
 import spreeze
-from spreeze.policy import load_policy
+from spreeze.policy.load import load_policy
 from user_runs import read, training
 
 SMALL = {"algo.hidden": (16, 16), "learner.batch_size": 32, "learner.compile": False}

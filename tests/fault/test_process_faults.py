@@ -387,7 +387,7 @@ def test_a_learner_killed_before_its_first_checkpoint_learns_again(
         pids = learning(tmp_path)
         assert not (tmp_path / "runs" / "r" / "checkpoints" / "last").exists()
         before = wait_for(
-            lambda: (p := read(tmp_path, "status")["progress"])["updates"] > 500 and p
+            lambda: (p := read(tmp_path, "status")["progress"])["updates"] > 2500 and p
         )
         os.kill(pids["learner-0"], signal.SIGKILL)
         killed_s = time.monotonic()

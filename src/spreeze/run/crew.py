@@ -148,14 +148,14 @@ class Crew:
         self._progress.faults[fault] += 1
         end = self._describe_end(child, hang, error)
         progressed = self._has_progressed(name)
-        if error is not None and name == LEARNER and not progressed:
+        final = error is not None and error.is_final
+        if error is not None and name == LEARNER and (final or not progressed):
             # It would raise again: a mistake in an algorithm, or a device that is missing.
             return self._fail(crash_message(name, error, self._run_dir.log(name)), error.cause)
-        broken = error is not None and error.environment_broken
-        cost = EXCEPTION_COST if error else KILL_COST
-        if broken or not self._queue.add_restart(self._task(name), cost, progressed):
+        cost = EXCEPTION_COST if error and progressed else KILL_COST
+        if final or not self._queue.add_restart(self._task(name), cost, progressed):
             often = f"it was ended {self._queue.exits[name]} times, last {end}"
-            return self._give_up(name, error.cause if error and broken else often, error)
+            return self._give_up(name, error.cause if error and final else often, error)
         self._progress.restarts += 1
         self._progress.note(f"{name} was ended {end} and started again")
         return None

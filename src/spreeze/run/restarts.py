@@ -14,10 +14,11 @@ from collections.abc import Callable
 from spreeze.roles.context import Job
 from spreeze.run.processes.pool import Observer, Processes, needs_torch
 
-DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0, 30.0)
+DELAYS_S = (0.0, 0.1, 0.5, 2.0, 10.0)
 """The delay before each restart of a process that makes no progress; after the last one it is given up."""
 KILL_COST, EXCEPTION_COST = 1, 5
-"""What a restart costs after an end by a signal and after an exception, which is likely to come again."""
+"""What a restart costs after an end by a signal, and after an exception that followed progress: that
+is likely to come again, at full speed. Without progress, the delays are enough."""
 
 Task = Job | Observer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
@@ -223,7 +224,8 @@ def _sleep_in_c(seconds: float) -> None:
 
 def _close_stdout() -> None:
     sys.stdout.close()
-    os.close(1)
+    with contextlib.suppress(OSError):  # another environment of this process has closed it
+        os.close(1)
 
 
 def _ignore_signals() -> None:

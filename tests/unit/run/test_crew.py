@@ -28,7 +28,7 @@ from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
 RAISED = Raised("Traceback of the arm", "RuntimeError: the arm fell off")
-BROKEN = Raised("Traceback of the arm", "too many errors", environment_broken=True)
+BROKEN = Raised("Traceback of the arm", "too many errors", is_final=True)
 
 
 class Stage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from spreeze.errors import RunFailed
 from spreeze.learning.last_good import LastGood, Verdict
 from spreeze.learning.replay import Replay
 from spreeze.learning.two_devices.updater import AnyUpdater
@@ -19,7 +20,7 @@ ADVICE = (
 )
 
 
-class RepeatedDivergence(RuntimeError):
+class RepeatedDivergence(RunFailed):
     """The networks diverged again and again: these settings cannot learn this task."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spreeze.errors import EnvBroken
+from spreeze.errors import EnvBroken, RunFailed
 
 MAX_TRACEBACK_BYTES, MAX_CAUSE = 30_000, 300
 
@@ -31,20 +31,18 @@ class Raised:
     traceback: str
     cause: str
     """The exception in one line."""
-    environment_broken: bool = False
-    """Whether its environment cannot be used any more, so that another start would not help."""
+    is_final: bool = False
+    """Whether another start would not help: a RunFailed, such as an environment that fails too often."""
 
     @staticmethod
     def from_exception(error: BaseException, traceback: str) -> Raised:
         """Describe an exception; of a very long traceback the end is kept."""
         first_line, _, _ = str(error).partition("\n")
-        cause, broken = f"{type(error).__name__}: {first_line}", isinstance(error, EnvBroken)
-        if isinstance(
-            error, EnvBroken
-        ):  # the environment's own traceback says more than that of ours
+        cause = f"{type(error).__name__}: {first_line}"
+        if isinstance(error, EnvBroken):  # the environment's own traceback says more than ours
             traceback, cause = error.newest, error.why
         kept = traceback.encode(errors="replace")[-MAX_TRACEBACK_BYTES:].decode(errors="replace")
-        return Raised(kept, cause[:MAX_CAUSE], broken)
+        return Raised(kept, cause[:MAX_CAUSE], isinstance(error, RunFailed))
 
 
 CallResult = Returned | Refused | Raised

@@ -182,9 +182,9 @@ def test_what_a_process_reports_is_short_and_has_a_type() -> None:
     raised = Raised.from_exception(error, "x" * 1_000_000)
     assert raised.cause == "ValueError: first line"
     assert len(raised.traceback) < 60_000
-    assert not raised.environment_broken
+    assert not raised.is_final
     broken = Raised.from_exception(EnvBroken("too many errors", "their traceback"), "ours")
-    assert broken == Raised("their traceback", "too many errors", environment_broken=True)
+    assert broken == Raised("their traceback", "too many errors", is_final=True)
 
 
 def test_half_a_report_is_no_report() -> None:
