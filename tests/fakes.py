@@ -327,3 +327,8 @@ def unruly_env() -> gym.Env[Any, Any]:
     for fault in ("chdir", "signals", "reseed", *once):
         testing.FaultEnv(fault=fault, where="construct")
     return testing.FaultEnv(fault="raise", probability=0.001)
+
+
+def leaking_env() -> gym.Env[Any, Any]:
+    """Keeps 2 MiB in one of 2,000 steps."""
+    return testing.FaultEnv(fault="leak", probability=0.0005, num_bytes=2 << 20)

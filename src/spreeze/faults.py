@@ -29,6 +29,8 @@ class Fault(StrEnum):
     """A process ended with an exception."""
     HUNG = "hung"
     """A process made no progress and was replaced."""
+    LEAKED = "leaked"
+    """A process used far more memory than at its start and was replaced."""
     GIVEN_UP = "given_up"
     """A process failed too often and was not started again."""
     ENV_ERROR = "env_error"

@@ -42,3 +42,15 @@ def test_rare_faults_do_not_end_a_run(runs: str, fault: str, kind: str) -> None:
     run = spreeze.train(env, runs=runs, serial=True, steps="4000", device="cpu", dashboard=False)
     assert run.summary["state"] == "finished"
     assert set(run.summary["faults"]) == {kind}
+
+
+@pytest.mark.fault("F46")
+def test_a_sampler_that_leaks_is_replaced(tmp_path: Path) -> None:
+    limit = ("--limits.memory-mb", "50", "--no-dashboard", "--learner.no-compile")
+    with training(tmp_path, "fakes:leaking_env", *limit) as process:
+        wait_for(lambda: "leaked memory" in str(read(tmp_path, "status")["warnings"]), 60)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    summary = read(tmp_path, "summary")
+    assert summary["faults"]["leaked"] >= 1
+    assert summary["state"] == "interrupted"

@@ -16,6 +16,7 @@ import psutil
 from spreeze.faults import Fault, fault_point
 from spreeze.machine.oom import oom_kills
 from spreeze.roles.context import Job
+from spreeze.run.leaks import LOOK_EVERY_S, LeakWatch, private_bytes
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes, StartFailed, start_task
 from spreeze.run.progress import Progress
@@ -23,6 +24,7 @@ from spreeze.run.restarts import EXCEPTION_COST, KILL_COST, StartQueue, Task
 from spreeze.run.shutdown import crash_message
 from spreeze.run.watchdog import Hang, Watchdog, signs_of_life
 from spreeze.run.wording import describe_hang
+from spreeze.settings.config import resolved
 from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
@@ -65,6 +67,10 @@ class Crew:
         """How much work each role had done when it was started."""
         self._hangs: dict[str, Hang] = {}
         """Roles that were killed because they hung, until their end is noticed."""
+        self._leaks = LeakWatch(1e6 * resolved(config.limits.memory_mb))
+        self._leaking: set[int] = set()
+        """Pids of samplers that were killed because they leaked, until their end is noticed."""
+        self._looked_for_leaks_s = 0.0
         self._oom_kills = oom_kills()
 
     def start_all(self) -> str | None:
@@ -93,6 +99,7 @@ class Crew:
             if (failure := self._start_again(task)) is not None:
                 return failure
         self._end_hangs()
+        self._end_leaks()
         return None
 
     def has_started(self, name: str) -> bool:
@@ -144,9 +151,11 @@ class Crew:
         hang = self._hangs.pop(name, None)
         if name in self._observers and child.exit_code == 0:
             return None  # it has nothing more to do
-        fault = Fault.HUNG if hang else Fault.RAISED if error else Fault.KILLED
-        self._progress.faults[fault] += 1
-        end = self._describe_end(child, hang, error)
+        leaked = child.pid in self._leaking
+        self._leaking.discard(child.pid)
+        fault = Fault.RAISED if error else Fault.KILLED
+        self._progress.faults[Fault.HUNG if hang else Fault.LEAKED if leaked else fault] += 1
+        end = "because it leaked memory" if leaked else self._describe_end(child, hang, error)
         progressed = self._has_progressed(name)
         final = error is not None and error.is_final
         if error is not None and name == LEARNER and (final or not progressed):
@@ -231,6 +240,19 @@ class Crew:
             time.sleep(DUMP_S)
         for hang in hangs:
             self.children[hang.name].kill()
+
+    def _end_leaks(self) -> None:
+        """Kill samplers whose environment leaks; their successors start with little memory."""
+        now = time.monotonic()
+        if now - self._looked_for_leaks_s < LOOK_EVERY_S:
+            return
+        self._looked_for_leaks_s = now
+        pids = [child.pid for name, child in self.children.items() if name.startswith("sampler")]
+        used = {pid: used for pid in pids if (used := private_bytes(pid)) is not None}
+        self._leaking |= set(self._leaks.look(used, now))
+        for child in self.children.values():
+            if child.pid in self._leaking:
+                child.kill()
 
 
 def _dump_stacks(pid: int) -> None:

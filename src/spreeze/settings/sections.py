@@ -186,6 +186,13 @@ class LimitsConfig:
         low=0.1,
         high=1_000_000,
     )
+    memory_mb: float | Auto = knob(
+        "auto",
+        "Memory of a sampler in MB; above it, and twice what it used at first, it is replaced. "
+        "Auto: its share of half the memory.",
+        low=1,
+        high=1e9,
+    )
     env_errors: float = knob(
         0.01,
         "Exceptions and bad numbers per env step of one process; above it, the process is given up.",

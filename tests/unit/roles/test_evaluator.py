@@ -9,11 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fakes
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy
-from spreeze.roles.evaluator import _num_processes, _report
+from spreeze.policy.load import load_policy
+from spreeze.roles.evaluator import _num_processes, results
+from spreeze.roles.evaluator.results import Results
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
@@ -47,13 +50,14 @@ class Reporter:
         self.policy = Policy(self.spec, self.config.hyper.policy_form(self.spec))
         self.counters, self.seconds = Counters(), 0.0
         self.recorder = Recorder(self.run.metrics / "evaluator-0.jsonl")
+        self.results = Results(self)  # type: ignore[arg-type]
 
     def now(self) -> float:
         return self.seconds
 
     def report(self, *returns: float) -> None:
         episodes = np.array([(total, 10) for total in returns])
-        _report(self, self.policy, STAMP, episodes, took_s=0.5)  # type: ignore[arg-type]
+        self.results.report(self.policy, STAMP, episodes, took_s=0.5)
 
     def recorded(self) -> list[dict[str, Any]]:
         self.recorder.close()
@@ -90,6 +94,36 @@ def test_only_a_better_policy_becomes_the_best(tmp_path: Path) -> None:
         assert reporter.counters["best_return"] == expected
         assert json.loads(best.read_text())["mean_reward"] == expected
     reporter.recorder.close()
+
+
+@pytest.mark.fault("F64")
+def test_a_best_policy_that_the_disk_refused_is_saved_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter = Reporter(tmp_path)
+    reporter.policy.vector[:] = 1
+    with monkeypatch.context() as full:
+        full.setattr(results, "save_best", lambda *_: False)
+        reporter.report(5.0)
+    reporter.policy.vector[:] = 2
+    reporter.report(4.0)
+    assert reporter.counters["saves_failed"] == 1
+    best = reporter.run.checkpoints / "best"
+    assert json.loads((best / "config.json").read_text())["mean_reward"] == 5.0
+    assert (load_policy(best).vector == 1).all(), "the policy of that evaluation, not the newest"
+    reporter.recorder.close()
+
+
+@pytest.mark.fault("F75")
+def test_an_old_run_records_fewer_evaluations_but_each_best_one(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path)
+    for second in range(100):
+        reporter.seconds = 86_400.0 + second
+        reporter.report(50.0 if second == 42 else -1.0)
+    means = [line["eval/mean_reward"] for line in reporter.recorded()]
+    assert 50.0 in means
+    assert len(means) <= 6
+    assert reporter.counters["evaluations"] == 100
 
 
 def test_broken_episodes_neither_make_a_best_policy_nor_reach_the_target(tmp_path: Path) -> None:

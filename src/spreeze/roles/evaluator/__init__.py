@@ -14,7 +14,6 @@ import signal
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spreeze.envs.inspect import evaluation_env
 from spreeze.faults import Doing, fault_point
@@ -23,8 +22,8 @@ from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending, missing_cores
 from spreeze.roles.evaluator.average import PolicyAverage
 from spreeze.roles.evaluator.episodes import EpisodePool, Player, WorkerKilled
+from spreeze.roles.evaluator.results import Results
 from spreeze.settings.config import resolved
-from spreeze.store.checkpoint import save_best
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
@@ -46,7 +45,7 @@ def run(ctx: Context) -> Iterator[None]:
     policy = Policy(ctx.spec, form)
     average = PolicyAverage(ctx, policy.vector.size)
     seeds = np.random.default_rng(ctx.seed()[0])
-    stamp, next_s = Stamp(), 0.0
+    results, stamp, next_s = Results(ctx), Stamp(), 0.0
 
     def meanwhile() -> bool:
         average.refresh()
@@ -68,7 +67,7 @@ def run(ctx: Context) -> Iterator[None]:
             lending.give_back()
             took_s = ctx.now() - began_s
             fault_point("evaluator.played")
-            _report(ctx, policy, stamp, np.array(episodes), took_s)
+            results.report(policy, stamp, np.array(episodes), took_s)
             fault_point("evaluator.reported")
             next_s = began_s + max(config.every_s, took_s / share)
     except WorkerKilled:  # workers cannot be replaced one by one: restart the whole evaluator
@@ -86,56 +85,3 @@ def _num_processes(ctx: Context, planned: int) -> int:
         ctx.note("your code has started threads, so one process plays all episodes")
         return 1
     return planned
-
-
-def _report(
-    ctx: Context, policy: Policy, stamp: Stamp, episodes: NDArray[np.float64], took_s: float
-) -> None:
-    """Record an evaluation, stamped with the newest weights in the average and the time of its result."""
-    counters, target = ctx.counters, ctx.config.target
-    whole = episodes[~np.isnan(episodes[:, 0])]
-    all_whole = len(whole) == len(episodes)
-    counters["broken_episodes"] += len(episodes) - len(whole)
-    if not len(whole):
-        return
-    returns, lengths = whole[:, 0], whole[:, 1]
-    mean = float(returns.mean())
-    if counters["evaluations"] == 0:
-        counters["best_return"] = np.nan  # shared memory starts as 0
-    # A policy that breaks the simulator may look good by the episodes it did not break.
-    if all_whole and not mean <= counters["best_return"]:
-        counters["best_return"] = mean
-        _save_best(ctx, policy, stamp, mean)
-    ctx.recorder.record(
-        time_s=ctx.now(),
-        env_steps=stamp.env_steps,
-        updates=stamp.updates,
-        version=stamp.version,
-        **{
-            "eval/mean_reward": mean,
-            "eval/std_reward": float(returns.std()),
-            "eval/min_reward": float(returns.min()),
-            "eval/max_reward": float(returns.max()),
-            "eval/mean_ep_length": float(lengths.mean()),
-            "eval/best_mean_reward": float(counters["best_return"]),
-            "eval/seconds": took_s,
-        },
-    )
-    counters["return_mean"] = mean
-    counters["updates"] = stamp.updates
-    if all_whole and target is not None and mean >= target and counters["target_time_s"] == 0:
-        counters["target_time_s"] = ctx.now()
-    # Last: the supervisor reads the counters above as soon as this one moves.
-    counters["evaluations"] += 1
-
-
-def _save_best(ctx: Context, policy: Policy, stamp: Stamp, mean: float) -> None:
-    config = {
-        "policy": policy.describe(),
-        "updates": stamp.updates,
-        "env_steps": stamp.env_steps,
-        "mean_reward": mean,
-    }
-    tensors, data = {"policy": policy.named()}, {"config": config}
-    if not save_best(ctx.run.checkpoints, stamp.updates, tensors, data):
-        ctx.counters["saves_failed"] += 1

@@ -61,5 +61,5 @@ def resolve(config: Config, spec: EnvSpec, machine: Machine, probe: Probe = no_p
     choose_cores(resolver, machine)
     choose_update_ratio(resolver, machine)
     choose_rendering(resolver, machine)
-    choose_limits(resolver, spec)
+    choose_limits(resolver, spec, machine)
     return Resolved(resolver.config, resolver.reasons, measured)

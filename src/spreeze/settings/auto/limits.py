@@ -1,7 +1,8 @@
-"""When an environment counts as hung, from how long it usually takes."""
+"""When an environment counts as hung, from how long it usually takes; when it uses too much memory."""
 
 from __future__ import annotations
 
+from spreeze.machine.facts import Machine
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import resolved
@@ -10,10 +11,15 @@ from spreeze.spec import EnvSpec
 CONSTRUCT_TIMES, CONSTRUCT_S = 20, 120.0
 RESET_TIMES, RESET_S = 50, 60.0
 STEP_TIMES, STEP_S = 1000, 30.0
+MEMORY_MB = 1000
 
 
-def choose_limits(resolver: AutoResolver, spec: EnvSpec) -> None:
-    """Choose the time limits. They are generous: a process that is replaced loses its episodes."""
+def choose_limits(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
+    """Choose the limits. They are generous: a process that is replaced loses its episodes."""
+    num = resolved(resolver.config.sampler.processes)
+    share_mb = max(MEMORY_MB, machine.memory_bytes // num // 2_000_000)
+    reason = f"{num} samplers share half of the memory, at least {MEMORY_MB:,} MB each"
+    resolver.choose("limits.memory_mb", float(share_mb), reason)
     envs = resolved(resolver.config.sampler.envs_per_process)
     step_s = None if spec.step_us is None else 1e-6 * spec.step_us * envs
     for name, usual_s, times, least_s in (

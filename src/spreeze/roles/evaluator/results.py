@@ -1,0 +1,99 @@
+"""What evaluations lead to: counters, metrics, and the `best` checkpoint."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spreeze.policy import Policy
+from spreeze.roles.context import Context
+from spreeze.spec import Floats
+from spreeze.store.checkpoint import save_best
+from spreeze.store.metrics import record_interval
+from spreeze.wires.weights import Stamp
+
+
+class Best(NamedTuple):
+    """A policy that had the best evaluation so far."""
+
+    policy: Policy
+    stamp: Stamp
+    mean: float
+
+
+class Results:
+    """The results of one evaluator."""
+
+    def __init__(self, ctx: Context) -> None:
+        """Nothing is evaluated yet."""
+        self._ctx = ctx
+        self._unsaved: Best | None = None
+        """The best policy, if the disk has refused it; saved after a later evaluation."""
+        self._next_record_s = 0.0
+
+    def report(
+        self, policy: Policy, stamp: Stamp, episodes: NDArray[np.float64], took_s: float
+    ) -> None:
+        """Count an evaluation, stamped with the newest weights in the average and the time of its result."""
+        ctx, counters, target = self._ctx, self._ctx.counters, self._ctx.config.target
+        whole = episodes[~np.isnan(episodes[:, 0])]
+        all_whole = len(whole) == len(episodes)
+        counters["broken_episodes"] += len(episodes) - len(whole)
+        if not len(whole):
+            return
+        mean = float(whole[:, 0].mean())
+        if counters["evaluations"] == 0:
+            counters["best_return"] = np.nan  # shared memory starts as 0
+        # A policy that breaks the simulator may look good by the episodes it did not break.
+        is_best = all_whole and not mean <= counters["best_return"]
+        if is_best:
+            counters["best_return"] = mean
+            vector: Floats = policy.vector.copy()
+            self._unsaved = Best(Policy(policy.spec, policy.form, vector), stamp, mean)
+        self._save_best()
+        if is_best or ctx.now() >= self._next_record_s:
+            self._next_record_s = ctx.now() + record_interval(0.0, ctx.now())
+            self._record(stamp, whole, took_s)
+        counters["return_mean"] = mean
+        counters["updates"] = stamp.updates
+        if all_whole and target is not None and mean >= target and counters["target_time_s"] == 0:
+            counters["target_time_s"] = ctx.now()
+        # Last: the supervisor reads the counters above as soon as this one moves.
+        counters["evaluations"] += 1
+
+    def _record(self, stamp: Stamp, episodes: NDArray[np.float64], took_s: float) -> None:
+        returns, lengths = episodes[:, 0], episodes[:, 1]
+        self._ctx.recorder.record(
+            time_s=self._ctx.now(),
+            env_steps=stamp.env_steps,
+            updates=stamp.updates,
+            version=stamp.version,
+            **{
+                "eval/mean_reward": float(returns.mean()),
+                "eval/std_reward": float(returns.std()),
+                "eval/min_reward": float(returns.min()),
+                "eval/max_reward": float(returns.max()),
+                "eval/mean_ep_length": float(lengths.mean()),
+                "eval/best_mean_reward": float(self._ctx.counters["best_return"]),
+                "eval/seconds": took_s,
+            },
+        )
+
+    def _save_best(self) -> None:
+        """Save the best policy, unless it is saved."""
+        if self._unsaved is None:
+            return
+        policy, stamp, mean = self._unsaved
+        config = {
+            "policy": policy.describe(),
+            "updates": stamp.updates,
+            "env_steps": stamp.env_steps,
+            "mean_reward": mean,
+        }
+        tensors, data = {"policy": policy.named()}, {"config": config}
+        if save_best(self._ctx.run.checkpoints, stamp.updates, tensors, data):
+            self._unsaved = None
+        else:
+            self._ctx.counters["saves_failed"] += 1
