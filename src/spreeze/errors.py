@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from spreeze.text import plain
-
 MAX_CHARS = 2000
 """The most characters of a message about a stored file."""
 
@@ -29,6 +27,8 @@ class DamagedFile(UsageError):
 
     def __init__(self, what: str) -> None:
         """`what`: which file, and what is wrong with it. It becomes one line without control characters."""
+        from spreeze.text import plain  # not above: see the comment in spreeze/__init__.py
+
         super().__init__([plain(what[:MAX_CHARS])])
 
     def __reduce__(self) -> tuple[type[DamagedFile], tuple[str]]:

@@ -77,7 +77,7 @@ def test_resuming_with_other_networks_is_refused(runs: str) -> None:
     train("sac", "Box", runs, name="a", target=None, steps="1500")
     for knobs, message in (
         ({"algo.normalise_obs": True}, "--algo.normalise-obs True"),
-        ({"algo.hidden": (8,)}, r"--algo.hidden \[8\]"),
+        ({"algo.hidden": (8,)}, r"--algo.hidden 8 \(was 32 32\): refused"),
     ):
         with pytest.raises(spreeze.UsageError, match=message):
             spreeze.train(fakes.ReachEnv, resume="a", runs=runs, **knobs)

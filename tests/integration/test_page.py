@@ -96,14 +96,16 @@ def tab(browser: Any, size: dict[str, int] = WIDE, scheme: str = "light") -> Ite
 
 @contextlib.contextmanager
 def dashboard(folder: Path) -> Iterator[str]:
-    """Run `spreeze dashboard` on a folder; yields its address."""
+    """Run `spreeze dashboard` on a folder; yields its address with the token."""
     command = [sys.executable, "-m", "spreeze", "dashboard", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        found = re.search(r"http\S+", process.stdout.readline())
-        assert found is not None
-        yield found.group()
+        address = re.search(r"http[^?\s]+", process.stdout.readline())
+        token = re.search(r"/proc/\S+", process.stdout.readline())
+        assert address is not None
+        assert token is not None
+        yield f"{address.group()}?token={Path(token.group()).read_text().strip()}"
     finally:
         process.terminate()
         process.communicate()

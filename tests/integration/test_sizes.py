@@ -17,6 +17,7 @@ import spreeze
 from spreeze.cli.commands.train import report
 from spreeze.learning.updater import Updater
 from spreeze.run import launch
+from spreeze.run.crew import Crew
 from spreeze.run.outcome import EndReason, Outcome, RunState
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
@@ -58,9 +59,9 @@ class ChangingSupervisor(launch.Supervisor):
                 self.since = time.monotonic()
                 self.control.supervisor["batch_size"] = SIZES[self.phase]
 
-    def _end_reason(self) -> Outcome | None:
+    def _end_reason(self, crew: Crew | None) -> Outcome | None:
         done = self.phase == 2 and time.monotonic() - self.since > LOOK_S
-        return Outcome(RunState.FINISHED, EndReason.STEPS) if done else super()._end_reason()
+        return Outcome(RunState.FINISHED, EndReason.STEPS) if done else super()._end_reason(crew)
 
 
 @pytest.mark.timeout(300)

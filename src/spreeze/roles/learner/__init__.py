@@ -136,7 +136,7 @@ class Learner:
 
     def log_if_due(self) -> None:
         """Record the metrics once per `LOG_EVERY_S`, in a long run less often."""
-        if self._pace is not None:
+        if self._pace is not None and self._counters["first_update_s"] > 0:
             passed_s = self._ctx.now() - self._logged_s
             if passed_s >= record_interval(LOG_EVERY_S, self._ctx.now()):
                 self._log(passed_s)
