@@ -21,7 +21,7 @@ from fault_catalogue import CATALOGUE, NOT_APPLICABLE
 ROOT = Path(__file__).parent.parent
 OPENING = "<!-- faults:"
 BLOCK = re.compile(r"(<!-- faults: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-HEADER = ["id", "what is done", "status", "proved by", "last result", "recovery, s"]
+HEADER = ["id", "what is done", "status", "tests", "last result", "recovery, s"]
 SHOWN = 3
 """Tests named in one cell; the others are counted."""
 NONE = "\N{EN DASH}"

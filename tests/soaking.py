@@ -78,7 +78,7 @@ def _role(process: psutil.Process, run: psutil.Process) -> str:
     """`supervisor`, `sampler`, ..., from the title of the process."""
     if process == run:
         return "supervisor"
-    title = process.cmdline()[0]
+    title = " ".join(process.cmdline()[:1])  # empty if it is ending
     name = title.removeprefix("spreeze ").partition(" ")[0] if "spreeze" in title else "other"
     return "fork server" if name == "fork" else name.partition("-")[0]
 

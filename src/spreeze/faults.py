@@ -34,7 +34,7 @@ class Fault(StrEnum):
     GIVEN_UP = "given_up"
     """A process failed too often and was not started again."""
     ENV_ERROR = "env_error"
-    """An environment raised in `step` or `reset`; its episode was dropped and it was made again."""
+    """An environment raised in `step` or `reset`; its episode ended there and it was made again."""
     BAD_NUMBERS = "bad_numbers"
     """A step or reset gave NaN, infinity or an absurdly large number; it was not stored."""
     SIMULATION_RESET = "simulation_reset"

@@ -180,7 +180,8 @@ def flag(name: str) -> str:
 
 def _number(bound: float) -> str:
     """A bound as people write it."""
-    return f"{bound:,.0f}" if float(bound).is_integer() else f"{bound:g}"
+    plain = float(bound).is_integer() and abs(bound) < 1e12
+    return f"{bound:,.0f}" if plain else f"{bound:g}"
 
 
 def _spoken(value: Any) -> str:

@@ -83,7 +83,7 @@ def allow_beside(known: str, module: str) -> None:
 def load_file(path: Path) -> ModuleType:
     """The module in a file, which may import its neighbours; the same one each time."""
     path = path.absolute()
-    name = f"spreeze_user_{path.stem}"
+    name = f"spreeze_user_{path.stem.replace('.', '_')}"
     loaded = sys.modules.get(name)
     if loaded is not None and loaded.__file__ == str(path):
         return loaded

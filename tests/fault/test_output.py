@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -54,6 +55,34 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_end_training(tmp_path: Path)
     summary = read(tmp_path, "summary")
     assert (summary["state"], summary["reason"]) == ("finished", "time")
     assert read(tmp_path, "status")["state"] == "finished"
+
+
+def test_a_pipe_that_is_full_from_the_start_does_not_hold_up_training(tmp_path: Path) -> None:
+    """As a terminal that is paused."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    command = [sys.executable, "-m", "spreeze", "train", "Pendulum-v1", "--name", "r", *ALONE]
+    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(
+        [*command, "--time", "3s"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=writing,
+        env=buffered | {"PYTHONPATH": paths},
+    )
+    os.close(writing)
+    try:
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+    assert read(tmp_path, "summary")["state"] == "finished"
 
 
 @pytest.mark.fault("F74")

@@ -23,6 +23,7 @@ ALONE = ("--no-dashboard", "--learner.no-compile")
 """Only the roles: tests that do not need the rest are faster without it."""
 
 
+@pytest.mark.fault("F12")
 def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
@@ -71,6 +72,7 @@ def test_ctrl_c_reaches_the_whole_foreground_group_as_in_a_terminal(tmp_path: Pa
     assert not still_there(pids)
 
 
+@pytest.mark.fault("F12")
 def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
         pids = learning(tmp_path)
@@ -84,6 +86,7 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
     assert not still_there(pids)
 
 
+@pytest.mark.fault("F11")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_all_processes_is_a_request_to_stop(tmp_path: Path, number: int) -> None:
     with training(tmp_path, "Pendulum-v1") as process:
@@ -467,3 +470,19 @@ def test_an_environment_that_cannot_be_made_shows_its_own_traceback(
     log = tmp_path / "runs" / "r" / "logs" / "probe.log"
     assert str(log) in err
     assert message in log.read_text()
+
+
+@pytest.mark.fault("F09")
+def test_a_learner_killed_in_its_last_save_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = tmp_path / "faults"
+    marks.mkdir()
+    monkeypatch.setenv("SPREEZE_FAULTS", "learner.saving:kill")
+    monkeypatch.setenv("SPREEZE_FAULTS_FOLDER", str(marks))
+    with training(tmp_path, "Pendulum-v1", "--time", "4s", *ALONE) as process:
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert "the learner was ended by signal 9 before it could save a last checkpoint" in err
+    summary = read(tmp_path, "summary")
+    assert (summary["state"], summary["faults"]["killed"]) == ("failed", 1)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
+import os
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import TracebackType
+from typing import IO, BinaryIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -50,8 +55,14 @@ class Terminal(Console):
     """Standard error. If it is a pipe that nobody reads any more, it falls silent."""
 
     def __init__(self) -> None:
-        """As rich finds it."""
-        super().__init__(stderr=True, highlight=False)
+        """As rich finds it, but with a stream of its own: one that blocks must not hold up others."""
+        file: IO[str] | None = None
+        if type(sys.stderr) is io.TextIOWrapper:  # not a notebook's
+            raw = io.FileIO(os.dup(sys.stderr.fileno()), "w")
+            file = io.TextIOWrapper(
+                cast(BinaryIO, raw), "utf-8", "backslashreplace", write_through=True
+            )
+        super().__init__(file=file, stderr=file is None, highlight=False)
 
     def on_broken_pipe(self) -> None:
         """Rich would end the program."""
@@ -79,15 +90,13 @@ class Screen:
             else None
         )
         self._said_s = 0.0
+        self._announced: deque[Plan | str] = deque()
         self._next: tuple[Snapshot, RunDir, Config] | None = None
         self._wake, self._closing = threading.Event(), False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._draw_all, name="screen", daemon=True)
 
     def __enter__(self) -> Screen:
-        if self._live:
-            with contextlib.suppress(OSError):
-                self._live.start()
         self._thread.start()
         return self
 
@@ -103,11 +112,8 @@ class Screen:
 
     def announce(self, what: Plan | str) -> None:
         """Before the start: print a line of text, or the settings that were chosen, with reasons."""
-        with contextlib.suppress(OSError):
-            if isinstance(what, str):
-                self.console.print(what, markup=False, soft_wrap=True)
-            else:
-                print_choices(self.console, what)
+        self._announced.append(what)
+        self._wake.set()
 
     def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         """Show the run as it is now, as soon as the terminal takes it. Raises what went wrong before."""
@@ -117,13 +123,19 @@ class Screen:
         self._wake.set()
 
     def _draw_all(self) -> None:
-        """Draw the newest snapshot, until the end."""
+        """Print what is announced and draw the newest snapshot, until the end."""
         try:
+            if self._live:
+                with contextlib.suppress(OSError):
+                    self._live.start()
             closing = False
             while not closing:
                 self._wake.wait()
                 self._wake.clear()
                 closing, scene, self._next = self._closing, self._next, None
+                while self._announced:
+                    with contextlib.suppress(OSError):
+                        self._print(self._announced.popleft())
                 if scene is not None:
                     with contextlib.suppress(OSError):  # such as a full disk; the next one may work
                         self._draw(*scene)
@@ -132,6 +144,12 @@ class Screen:
                     self._live.stop()
         except Exception as error:
             self._error = error
+
+    def _print(self, what: Plan | str) -> None:
+        if isinstance(what, str):
+            self.console.print(what, markup=False, soft_wrap=True)
+        else:
+            print_choices(self.console, what)
 
     def _draw(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         if self._live:

@@ -11,7 +11,7 @@ from starlette.routing import Route, Router
 
 from spreeze.dashboard.access import Access, App, Guard
 from spreeze.dashboard.events import EventHub
-from spreeze.dashboard.runs import MAX_VIDEO_BYTES, RunIndex, StoredRun
+from spreeze.dashboard.runs import MAX_VIDEO_BYTES, RunIndex, StoredRun, clean
 from spreeze.dashboard.tail import VIDEO_FILES, curve
 
 STATIC = Path(__file__).parent / "static"
@@ -65,7 +65,7 @@ class Page:
     async def _runs(self, _: Request) -> Response:
         table = self.index.table()
         first = next((row["id"] for row in table if row["name"] == self._first), None)
-        return _json({"runs": table, "first": first, "folder": self.index.folder.name})
+        return _json({"runs": table, "first": first, "folder": clean(self.index.folder.name)})
 
     async def _run(self, request: Request) -> Response:
         run = self._find(request)
@@ -73,7 +73,7 @@ class Page:
             return _not_found()
         stored = run.read("config")
         about = {name: stored.get(name) for name in ("config", "reasons", "asked")}
-        return _json({"name": run.path.name, **about, "system": run.read("system")})
+        return _json({"name": clean(run.path.name), **about, "system": run.read("system")})
 
     async def _curve(self, request: Request) -> Response:
         run = self._find(request)

@@ -69,10 +69,16 @@ class StoredRun(RunDir):
     def listing(self, folder: str, pattern: str) -> list[str]:
         """Sorted names of the plain files in a folder of the run that match `pattern`."""
         try:
-            with os.scandir(self.path / folder) as entries:
+            fd = os.open(self.path / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            return []
+        try:
+            with os.scandir(fd) as entries:
                 names = [e.name for e in entries if e.is_file(follow_symlinks=False)]
         except OSError:
             return []
+        finally:
+            os.close(fd)
         return sorted(name for name in names if re.fullmatch(pattern, name))[:MAX_ITEMS]
 
 

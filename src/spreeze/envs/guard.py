@@ -23,7 +23,7 @@ REPORT_EVERY_S = 5.0
 MAX_KINDS = 100
 """A fault is reported if its kind is new, or if the last report is a while ago: logs must stay small."""
 FAULT_WORDS = ("env_errors", "rejected", "simulation_resets")
-WORDS = ("beats", "doing", *FAULT_WORDS)
+WORDS = ("beats", "doing", "env_calls", *FAULT_WORDS)
 SINGLE_NUMBERS = frozenset((float, int, np.float64, np.float32))
 """The usual types of a reward; others are looked at."""
 OTHER, STEP = int(Doing.OTHER), int(Doing.STEP)  # an enum takes four times as long to store
@@ -54,7 +54,7 @@ class EnvGuard:
         """Count in `record`, by the words of the control wire; `report` takes tracebacks."""
         record = new_record() if record is None else record
         words = {word: record[word] for word in WORDS}  # views: storing in them takes 20 ns
-        self.words, self.doing, self._beats = words, words["doing"], words["beats"]
+        self.words, self.doing, self._calls = words, words["doing"], words["env_calls"]
         self.doing[()] = OTHER
         self._most_errors, self._report = most_errors, report
         self._largest = np.float32(largest)
@@ -91,7 +91,7 @@ class EnvGuard:
     def begin(self, doing: Doing) -> None:
         """A construction or a reset begins: it has its own time limit, so it is also a sign of life."""
         self.doing[()] = doing
-        self._beats[()] += 1
+        self._calls[()] += 1
 
     def error(self, error: BaseException) -> None:
         """An environment raised in step or reset."""

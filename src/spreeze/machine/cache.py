@@ -31,8 +31,10 @@ def cache_note() -> str | None:
 
 
 def _home_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(base) / "spreeze"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():  # or compiled code would be loaded from the working folder
+        base = Path("~/.cache").expanduser()
+    return base / "spreeze"
 
 
 def _usable(folder: Path) -> Path:

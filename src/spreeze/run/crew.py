@@ -21,15 +21,15 @@ from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes, StartFailed, start_task
 from spreeze.run.progress import Progress
 from spreeze.run.restarts import EXCEPTION_COST, KILL_COST, StartQueue, Task
-from spreeze.run.shutdown import crash_message
+from spreeze.run.shutdown import LEARNER, crash_message
 from spreeze.run.watchdog import Hang, Watchdog, signs_of_life
 from spreeze.run.wording import describe_hang
 from spreeze.settings.config import resolved
+from spreeze.store.checkpoint import has_training_checkpoint
 from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
-LEARNER = "learner-0"
 DUMP_S = 0.2
 """How long processes that hang get to write their stacks into their logs."""
 OBSERVER_LIVED_S = 10.0
@@ -171,7 +171,7 @@ class Crew:
 
     def _task(self, name: str) -> Task:
         """What to start again: a learner continues from its last checkpoint, if there is one."""
-        if name != LEARNER or not (self._run_dir.checkpoints / "last").exists():
+        if name != LEARNER or not has_training_checkpoint(self._run_dir.checkpoints):
             return self._jobs.get(name) or self._observers[name]
         job = self._jobs[name]
         config = dataclasses.replace(job.config, resume=str(job.run_path))
@@ -204,7 +204,7 @@ class Crew:
             left = total - len(self.lost_samplers)
             if left and len(self.lost_samplers) <= self._limits.lost_samplers * total:
                 go_on = f"{left} of {total} samplers go on"
-                progress.lost = [
+                progress.standing["lost samplers"] = [
                     f"{lost} was given up: {why}; {go_on}"
                     for lost, why in self.lost_samplers.items()
                 ]
@@ -218,10 +218,10 @@ class Crew:
         return message
 
     def _work_done(self, name: str) -> int:
-        """A number that grows while a role makes progress: updates of the learner, heartbeats of the others."""
+        """A number that grows while a role makes progress: updates of the learner, units of work of the others."""
         if name == LEARNER:
             return int(self._control.learner["updates"])
-        return signs_of_life(self._control)[name].beats
+        return self._control.heartbeats()[name]
 
     def _has_progressed(self, name: str) -> bool:
         """Whether a process has done any work since it was started."""

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 from spreeze.faults import Fault
@@ -32,7 +33,7 @@ from spreeze.wires.control import CompileState, Control
 
 MEASURE_EVERY_S = 1.0
 """How often CPU and GPU use are measured; a line of metrics is written as often, in a long run less often."""
-MAX_NOTES, MAX_EVALUATIONS = 200, 4000
+MAX_NOTES, MAX_EVALUATIONS, MAX_EVENT = 200, 4000, 4000
 
 
 class Counts(NamedTuple):
@@ -66,7 +67,7 @@ class Progress:
         """Why the run stopped, if not by itself: the signal, or the error in one line."""
         self.notes: list[str] = []
         """Events that the supervisor reported; shown before the other warnings."""
-        self.lost: list[str] = []  # processes without which the run goes on
+        self.standing: dict[str, list[str]] = {}  # warnings that hold, by their subject
         self.target_reached_s: float | None = None
         self._control = control
         self._started_s, self._clock = started_s, clock
@@ -98,7 +99,7 @@ class Progress:
         """Tell the user about an event: among the warnings, and as a line in the metrics."""
         self.notes.append(text)
         del self.notes[:-MAX_NOTES]
-        self._record({"event": text})
+        self._record({"event": text[:MAX_EVENT]})
 
     def look(self) -> Snapshot:
         """Read the control wire and bring the snapshot up to date."""
@@ -292,7 +293,7 @@ class Progress:
         control = self._control
         silent_s = self._heartbeats.seconds_since(control, now)
         return [
-            *self.lost,
+            *chain.from_iterable(self.standing.values()),
             *warnings_from(control, self.batch_size),
             *missing_evaluation(control, self.elapsed_s),
             *stuck_roles({name: s for name, s in silent_s.items() if name in self.pids}),

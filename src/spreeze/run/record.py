@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from spreeze.faults import Fault, fault_point
@@ -19,12 +20,15 @@ from spreeze.store.logs import cut_logs
 from spreeze.store.metrics import Recorder, as_line
 from spreeze.store.rundir import RunDir
 from spreeze.store.tensorboard import TensorBoard
+from spreeze.text import plain
 
 LOOK_EVERY_S, TENSORBOARD_EVERY_S = 0.1, 1.0
 MAX_LINES = 1000
 """Lines of metrics that wait to be written; more are dropped."""
 RETRY_S, RETRY_EVERY_S = 3.0, 0.1
 """How long the summary is tried again on a full disk."""
+MAX_ERROR = 200
+"""Characters that are shown of an environment's error."""
 END_LIMIT_S = 10.0
 """How long a run waits at its end for a disk that hangs."""
 
@@ -49,9 +53,12 @@ class Record(threading.Thread):
         """Whether there are updates yet; TensorBoard is imported then, when the cores are less busy."""
         self.summary_problem: str | None = "the disk did not answer"
         """Why summary.json could not be written; None once it is there."""
+        self.env_errors: dict[str, str] = {}
+        """The newest error of each role's environments, in one line."""
         self._run_dir = run_dir
         self._lines: deque[str] = deque()
         self._status: dict[str, Any] | None = None
+        self._errors_read: dict[Path, int] = {}
         self._last: LastWords | None = None
         self._wake, self._counting = threading.Event(), threading.Lock()
         self._recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl", self._count)
@@ -83,11 +90,12 @@ class Record(threading.Thread):
         while self._last is None:
             self._wake.wait(LOOK_EVERY_S)
             self._wake.clear()
-            self._write_lines()
+            self._try(self._write_lines)
             if (status := self._status) is not None:
                 self._status = None
                 self._try(lambda status=status: self._write_status(status))  # type: ignore[misc]
             self._try(self._cut_logs)
+            self._try(self._read_errors)
             now = time.monotonic()
             if self.learning and now - self._tensorboard_s >= TENSORBOARD_EVERY_S:
                 self._tensorboard_s = now
@@ -102,7 +110,7 @@ class Record(threading.Thread):
                 break
             time.sleep(RETRY_EVERY_S)
         self._try(lambda: self._write_status(last.status))
-        self._write_lines()
+        self._try(self._write_lines)
         self._recorder.close()
         self._try(self._cut_logs)
         self._try(self._tensorboard.close)
@@ -129,6 +137,14 @@ class Record(threading.Thread):
         num_cut, num_lost = cut_logs(self._run_dir.path / "logs")
         self.faults[Fault.LOG_CUT] += num_cut
         self._count(num_lost)
+
+    def _read_errors(self) -> None:
+        for path in (self._run_dir.path / "logs").glob("*.error"):
+            changed = path.stat().st_mtime_ns
+            if self._errors_read.get(path) != changed:
+                self._errors_read[path] = changed
+                lines = path.read_text(errors="replace").strip().splitlines()
+                self.env_errors[path.stem] = plain(lines[-1][:MAX_ERROR]) if lines else ""
 
     def _try(self, write: Callable[[], None]) -> None:
         try:

@@ -6,12 +6,15 @@ import signal
 import time
 from pathlib import Path
 
+from spreeze.faults import Fault
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes
+from spreeze.run.progress import Progress
 from spreeze.run.signals import Interrupts
 from spreeze.store.rundir import RunDir
 from spreeze.wires.control import Control
 
+LEARNER = "learner-0"
 POLL_S = 0.05
 STUCK_S = 3.0
 """When a sampler or evaluator without a heartbeat is killed: it hangs in a step of its environment."""
@@ -27,13 +30,9 @@ HURRIED_GRACE_S = 0.5
 
 
 def stop_roles(
-    processes: Processes,
-    children: list[Child],
-    control: Control,
-    interrupts: Interrupts,
-    run_dir: RunDir,
-) -> str | None:
-    """Set the stop flag and wait until all roles have ended; returns what went wrong, if anything.
+    processes: Processes, children: list[Child], control: Control, interrupts: Interrupts
+) -> bool:
+    """Set the stop flag and wait until all roles have ended; returns whether time ran out for some.
 
     Each role finishes its unit of work, and the learner saves a checkpoint. Another Ctrl-C kills them
     at once.
@@ -50,16 +49,36 @@ def stop_roles(
             if interrupts.urgent or late or (waited_s > STUCK_S and _hangs(child, control, before)):
                 child.kill()
         processes.poll(POLL_S)
+    return late
+
+
+def judge_ends(
+    children: list[Child], late: bool, progress: Progress, run_dir: RunDir
+) -> str | None:
+    """Count the roles that did not end as they should; returns why the run has failed, if it has.
+
+    Only the learner matters now: it saves the last checkpoint.
+    """
+    failure = None
     for child in children:
-        if late and child.name == "learner-0" and child.exit_code == -signal.SIGKILL:
-            return (
-                f"the learner did not end within {GRACE_S:.0f} s and was killed before it could save "
-                "a last checkpoint; an earlier one may exist. Lower --learner.updates-per-publish."
+        name, error, log = child.name, child.error, run_dir.log(child.name)
+        if error is None and (child.exit_code == 0 or name != LEARNER):
+            continue  # a clean end, or killed because it hung
+        progress.faults[Fault.RAISED if error else Fault.KILLED] += 1
+        if name != LEARNER:
+            cause = error.cause if error else ""
+            progress.note(f"{name} raised while the run ended: {cause}; see {log}")
+        elif error is not None:
+            failure = crash_message(name, error, log)
+        else:
+            how = f"was ended by {child.how_it_ended}"
+            if late:
+                how = f"did not end within {GRACE_S:.0f} s and was killed"
+            failure = (
+                f"the learner {how} before it could save a last checkpoint. "
+                f"Earlier ones are in {run_dir.checkpoints}; its output is in {log}"
             )
-    for child in children:
-        if (error := child.error) is not None:
-            return crash_message(child.name, error, run_dir.log(child.name))
-    return None
+    return failure
 
 
 def await_observers(
@@ -92,4 +111,4 @@ def crash_message(name: str, error: Raised, log: Path) -> str:
 
 def _hangs(child: Child, control: Control, before: dict[str, int]) -> bool:
     """Whether it has done no work since `before`. The learner is exempt: it writes a checkpoint."""
-    return child.name != "learner-0" and control.heartbeats()[child.name] == before[child.name]
+    return child.name != LEARNER and control.heartbeats()[child.name] == before[child.name]

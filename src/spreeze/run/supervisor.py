@@ -17,7 +17,7 @@ from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed
 from spreeze.roles.context import Job
 from spreeze.run.controller import Controller
-from spreeze.run.crew import LEARNER, Crew
+from spreeze.run.crew import Crew
 from spreeze.run.initial_values import chosen_knobs, set_initial_values
 from spreeze.run.observers import Observers
 from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunState
@@ -27,9 +27,10 @@ from spreeze.run.processes.serial import run_serially
 from spreeze.run.progress import Progress
 from spreeze.run.record import LastWords, Record
 from spreeze.run.restarts import Task
-from spreeze.run.shutdown import await_observers, stop_roles
+from spreeze.run.shutdown import LEARNER, await_observers, judge_ends, stop_roles
 from spreeze.run.signals import Interrupts
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.warnings import env_error_warnings
 from spreeze.run.watchdog import Watchdog
 from spreeze.settings.auto.rates import batches_worth_a_try
 from spreeze.settings.config import Config, resolved
@@ -170,6 +171,8 @@ class Supervisor:
             if (decision := self.controller.tick(now)) is not None:
                 self.progress.record_decision(decision)
             self.progress.faults |= self.record.faults
+            errors = env_error_warnings(self.control, dict(self.record.env_errors))
+            self.progress.standing["environments"] = errors
             self.record.learning = self.control.first_update_s is not None
             more = {
                 "started": process_start(os.getpid()),
@@ -187,7 +190,11 @@ class Supervisor:
 
     def _stop(self, processes: Processes, crew: Crew) -> str | None:
         """Stop all roles; returns what went wrong, if anything."""
-        return stop_roles(processes, crew.roles, self.control, self.interrupts, self.run_dir)
+        roles = crew.roles
+        late = stop_roles(processes, roles, self.control, self.interrupts)
+        if self.interrupts.urgent:
+            return None
+        return judge_ends(roles, late, self.progress, self.run_dir)
 
     def _crew(self, processes: Processes) -> Crew:
         observers = list(self.observers.values())

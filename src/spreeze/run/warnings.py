@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from spreeze.rows import PLACEMENTS
 from spreeze.wires.control import CompileState, Control
 
@@ -49,7 +51,17 @@ def warnings_from(control: Control, batch_size: int) -> list[str]:
         out.append(f"{lost} transitions were overwritten before the learner read them")
     if rejected := int(control.samplers["rejected"].sum()):
         out.append(
-            f"{rejected} env steps gave NaN or infinity; they were dropped and their episodes cut"
+            f"{rejected} env steps gave NaN, infinity or numbers beyond --limits.largest-number; "
+            "they were dropped and their episodes cut"
+        )
+    if resets := int(control.samplers["simulation_resets"].sum()):
+        out.append(
+            f"{resets} env steps made MuJoCo diverge and reset itself; they were dropped and their "
+            "episodes cut"
+        )
+    if refused := int(learner["checkpoints_refused"]):
+        out.append(
+            f"{refused} checkpoints are damaged and were passed over; see logs/learner-0.log"
         )
     if broken := int(evaluator["broken_episodes"]):
         out.append(
@@ -72,6 +84,17 @@ def warnings_from(control: Control, batch_size: int) -> list[str]:
     if failed := int(learner["saves_failed"] + evaluator["saves_failed"]):
         out.append(f"{failed} checkpoints could not be written; is the disk full? See logs/")
     return out
+
+
+def env_error_warnings(control: Control, newest: Mapping[str, str]) -> list[str]:
+    """How often environments raised, and the newest error of one role: `newest` is by role, in one line."""
+    with_env = (control.samplers, control.evaluator, control.visualizer)
+    count = sum(int(table["env_errors"].sum()) for table in with_env)
+    if not count:
+        return []
+    role = min(newest, default=None)
+    shown = f": {newest[role]} (traceback: logs/{role}.error)" if role else ""
+    return [f"environments raised {count} times; their episodes ended there{shown}"]
 
 
 def missing_evaluation(control: Control, elapsed_s: float) -> list[str]:

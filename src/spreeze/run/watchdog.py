@@ -19,6 +19,8 @@ LEARNER_S = 300.0
 """The learner's limit: it may load a large replay, start a GPU or write a large checkpoint."""
 TIMES_LONGEST = 10
 """A limit that was chosen automatically is at least this many times the longest time that ended well."""
+MOST_S = 3600.0
+"""A limit does not adapt beyond this: single stalls must not switch the watchdog off."""
 MAX_GAP_S = 0.2
 """More time than this between two looks does not count: then the supervisor itself did not run."""
 WORKERS_S = 2.0
@@ -34,6 +36,7 @@ class Sign(NamedTuple):
     """What a role shows of its work: any change is progress."""
 
     beats: int
+    """Units of work, and constructions and resets of environments that were begun."""
     doing: Doing
 
 
@@ -60,7 +63,9 @@ def signs_of_life(control: Control) -> dict[str, Sign]:
     """The signs of all roles: `sampler-3`, `learner-0`."""
 
     def sign(table: Table) -> Sign:
-        return Sign(int(table["beats"]), Doing(int(table["doing"])))
+        doing = int(table["doing"])  # broken native code may write anything there
+        known = Doing(doing) if doing in list(Doing) else Doing.OTHER
+        return Sign(int(table["beats"] + table["env_calls"]), known)
 
     samplers = {f"sampler-{i}": sign(table) for i, table in enumerate(control.samplers)}
     return {
@@ -115,7 +120,8 @@ class Watchdog:
         """Remember how long it took, if it took longer than anything before."""
         doing = role.sign.doing
         if doing in self._adapts and not role.starting:
-            self._limits_s[doing] = max(self._limits_s[doing], TIMES_LONGEST * seconds)
+            usual_s = min(TIMES_LONGEST * seconds, MOST_S)
+            self._limits_s[doing] = max(self._limits_s[doing], usual_s)
 
     def _limit_s(self, name: str, doing: Doing) -> float:
         if name == "learner-0":

@@ -35,7 +35,7 @@ class Config:
     """Train a policy until a target, a time or a number of steps is reached, or until Ctrl-C."""
 
     env: tyro.conf.Positional[str] = knob(
-        "", "Gymnasium id, module:Id, or package.module:EnvClass."
+        "", "Gymnasium id, module:Id, package.module:EnvClass, or path/file.py:EnvClass."
     )
     algo: str = knob(
         "auto",

@@ -27,7 +27,7 @@ OLD_ROWS_DROPPED = "stored rows have another format and are dropped"
 CONSEQUENCES = {
     "seed": "random numbers are new from here on",
     "device": "results differ by rounding from here on",
-    "serial": "a resumed run does not repeat bit for bit",
+    "serial": "a run resumed in the other mode does not repeat bit for bit",
     "env.engine": "stored rows are from the other engine",
     "learner.batch_size": "Adam's moments are those of the other batch size",
     "learner.precision": "results differ by rounding from here on",
@@ -176,7 +176,7 @@ def _changes(old: dict[str, Any], new: dict[str, Any], config: Config) -> list[C
     found = []
     for name in knob_names(config):
         prefix, _, last = name.rpartition(".")
-        then = old.get(fields[prefix], {}) if prefix else old
+        then = (old.get(fields[prefix]) or {}) if prefix else old
         now = (new[fields[prefix]] if prefix else new)[last]
         if name in NEW_EACH_TIME or last not in then or then[last] == now:
             continue

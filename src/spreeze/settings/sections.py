@@ -189,7 +189,7 @@ class LimitsConfig:
     memory_mb: float | Auto = knob(
         "auto",
         "Memory of a sampler in MB; above it, and twice what it used at first, it is replaced. "
-        "Auto: its share of half the memory.",
+        "Auto: its share of half the memory, at least 1,000.",
         low=1,
         high=1e9,
     )

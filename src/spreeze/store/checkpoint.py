@@ -30,7 +30,14 @@ from spreeze.store.files import sync, write_new
 from spreeze.store.manifest import MANIFEST, CheckpointContent, make_manifest, read_checkpoint
 from spreeze.store.tensors import MAX_TENSOR_BYTES, Tensors, check_tensors, encode_tensors
 
-__all__ = ["LoadedTraining", "check_tensors", "load_training", "save_best", "save_training"]
+__all__ = [
+    "LoadedTraining",
+    "check_tensors",
+    "has_training_checkpoint",
+    "load_training",
+    "save_best",
+    "save_training",
+]
 
 
 class Kind(Enum):
@@ -104,6 +111,11 @@ def load_training(
         raise DamagedFile(f"{folder} has no checkpoint to resume from.")
     reasons = " ".join(why for _, why in refused)
     raise DamagedFile(f"{folder} has no checkpoint that is whole. {reasons}")
+
+
+def has_training_checkpoint(folder: Path) -> bool:
+    """Whether there is any checkpoint to resume from, whole or damaged."""
+    return bool(_list(folder, Kind.TRAINING))
 
 
 def _check_training(path: Path, content: CheckpointContent) -> None:

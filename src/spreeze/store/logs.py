@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from spreeze.faults import fault_point
 from spreeze.store.files import replace_bytes
@@ -61,3 +61,12 @@ def _keep_end(path: Path) -> None:
     with path.open("rb") as file:
         file.seek(-KEPT_BYTES, os.SEEK_END)
         replace_bytes(path.with_name(f"{path.name}.1"), file.read(KEPT_BYTES))
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A log to append to; on a disk that has no room for another file, what is written goes nowhere."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("ab")
+    except OSError:
+        return open(os.devnull, "ab")

@@ -19,7 +19,8 @@ from spreeze.store.files import open_inside, parse_json
 
 T = TypeVar("T")
 
-MAX_LINE_BYTES = 64 << 10
+MAX_RECORD_BYTES, MAX_LINE_BYTES = 64 << 10, 4 << 20
+"""The longest line that is read as a record, and the longest one that is passed over."""
 RECORDS = 2500
 """A record covers at least this part of a run's age, so files grow with its logarithm."""
 
@@ -126,11 +127,12 @@ class MetricsReader:
 def read_records(file: BinaryIO) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """Each complete line and its record, None if it is damaged: its writer was killed within it.
 
-    A line that is too long, or still being written, ends the reading.
+    A line that is too long counts as damaged. One that is still being written ends the reading.
     """
     while (line := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
+        whole = len(line) <= MAX_RECORD_BYTES
         try:
-            yield line, parse_json(line, "a line of metrics")
+            yield line, parse_json(line, "a line of metrics") if whole else None
         except DamagedFile:
             yield line, None
 

@@ -46,17 +46,17 @@ class ResumePoint:
         if stored is None:
             return ResumePoint([loaded.env_steps], [0], {}, [], (0, 0))
         try:
-            first, end = map(int, stored["rows"])
+            first, end = map(_count, stored["rows"])
             return ResumePoint(
-                [int(number) for number in stored["env_steps"]],
-                [int(number) for number in stored["episodes"]],
+                [_count(number) for number in stored["env_steps"]],
+                [_count(number) for number in stored["episodes"]],
                 {str(name): float(value) for name, value in stored["tuned"].items()},
-                [int(number) for number in stored["lanes"]],
+                [_count(number) for number in stored["lanes"]],
                 (first, end),
                 bool(stored["serial"]),
                 bool(stored["boundary"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DamagedFile(f"{loaded.path / STEM}.json cannot be used: {error!r}.") from None
 
     def spread(self, numbers: list[int], num_samplers: int) -> list[int]:
@@ -65,6 +65,13 @@ class ResumePoint:
             return numbers
         share, rest = divmod(sum(numbers), num_samplers)
         return [share + (i < rest) for i in range(num_samplers)]
+
+
+def _count(number: Any) -> int:
+    """A stored count; ValueError if it cannot be one."""
+    if type(number) is not int or not 0 <= number < 2**53:
+        raise ValueError(f"{number!r:.40} is not a count")
+    return number
 
 
 def find_resume_point(

@@ -7,6 +7,7 @@ each tensor), then the tensors' bytes without gaps. Only this module reads it.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -114,6 +115,8 @@ def _place(tensor: str, entry: Any, name: str) -> TensorPlace:
     if not (_sizes(shape) and _sizes(offsets)) or len(shape) > MAX_DIMENSIONS or len(offsets) != 2:
         raise DamagedFile(f"{name}: {tensor} has no valid shape or place.")
     place = TensorPlace(tensor, dtype, tuple(shape), offsets[0])
+    if math.prod(length or 1 for length in shape) >= 2**56:  # an empty array has lengths, too
+        raise DamagedFile(f"{name}: {tensor} has an impossible shape.")
     if offsets[1] - offsets[0] != place.num_bytes:
         raise DamagedFile(f"{name}: the length of {tensor} does not match its shape.")
     return place

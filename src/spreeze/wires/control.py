@@ -52,6 +52,7 @@ _WORK = [
 ]
 _ENV = [
     ("doing", "<i8"),  # a faults.Doing: what it does with its environments
+    ("env_calls", "<i8"),  # constructions and resets begun: signs of life, but no progress
     ("env_errors", "<i8"),  # exceptions in step or reset
     ("rejected", "<i8"),  # steps and resets with NaN, infinity or absurdly large numbers
     ("simulation_resets", "<i8"),  # MuJoCo diverged and reset itself
@@ -157,10 +158,10 @@ class Control:
         return CompileState(int(self.learner["compiled"]))
 
     def heartbeats(self) -> dict[str, int]:
-        """Units of work done so far by each role that trains or evaluates: `sampler-3`, `learner-0`."""
+        """Units of work done so far by each role: `sampler-3`, `learner-0`."""
         samplers = {f"sampler-{i}": int(n) for i, n in enumerate(self.samplers["beats"])}
-        learner, evaluator = int(self.learner["beats"]), int(self.evaluator["beats"])
-        return {**samplers, "learner-0": learner, "evaluator-0": evaluator}
+        others = {name: getattr(self, name) for name in ("learner", "evaluator", "visualizer")}
+        return samplers | {f"{name}-0": int(table["beats"]) for name, table in others.items()}
 
     @property
     def target_time_s(self) -> float | None:

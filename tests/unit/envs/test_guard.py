@@ -369,7 +369,7 @@ def test_what_a_process_does_is_on_the_record_while_it_does_it() -> None:
     assert set(seen["reset"]) == {Doing.RESET}
     assert set(seen["step"]) == {Doing.STEP}
     moves = len(seen["construct"]) + len(seen["reset"])
-    assert guard.words["beats"] == moves, "each has its own time limit"
+    assert guard.words["env_calls"] == moves, "each has its own time limit"
 
 
 def test_reports_are_few_and_each_kind_is_among_them() -> None:

@@ -114,6 +114,22 @@ def test_a_best_policy_that_the_disk_refused_is_saved_later(
     reporter.recorder.close()
 
 
+@pytest.mark.fault("F10")
+def test_an_evaluator_that_was_killed_before_it_saved_the_best_policy_saves_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter = Reporter(tmp_path)
+    reporter.report(3.0)
+    with monkeypatch.context() as killed:
+        killed.setattr(results, "save_best", lambda *_: False)
+        reporter.report(5.0)
+    reporter.results = Results(reporter)  # type: ignore[arg-type]
+    reporter.report(4.0)
+    best = reporter.run.checkpoints / "best" / "config.json"
+    assert json.loads(best.read_text())["mean_reward"] == 4.0
+    reporter.recorder.close()
+
+
 @pytest.mark.fault("F75")
 def test_an_old_run_records_fewer_evaluations_but_each_best_one(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path)

@@ -16,14 +16,17 @@ from spreeze.faults import Fault
 from spreeze.machine.facts import Machine
 from spreeze.roles.context import Job
 from spreeze.run import crew as module
+from spreeze.run import restarts
 from spreeze.run.crew import Crew
 from spreeze.run.plan import make_plan
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Observer, StartFailed
 from spreeze.run.progress import Progress
+from spreeze.run.shutdown import judge_ends
 from spreeze.run.watchdog import Watchdog
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
+from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
 
@@ -142,7 +145,7 @@ def test_a_sampler_that_raises_too_often_is_given_up(stage: Stage) -> None:
     stage.work()
     assert stage.end("sampler-0", RAISED) is None
     assert "sampler-0" not in stage.crew.children
-    assert "it was ended 5 times" in stage.progress.lost[0]
+    assert "it was ended 5 times" in stage.progress.standing["lost samplers"][0]
 
 
 def test_a_run_without_its_evaluator_fails_with_the_traceback(stage: Stage) -> None:
@@ -177,7 +180,7 @@ def test_a_learner_that_raises_after_updates_continues_from_its_checkpoint(
     stage.work()
     assert stage.end("learner-0", RAISED) is None
     assert stage.started[-1] == ("learner-0", None), "there is no checkpoint yet"
-    (tmp_path / "checkpoints" / "last").mkdir()
+    (tmp_path / "checkpoints" / "000000001").mkdir()
     # The new learner counts from an older number on, which is no progress; then it learns.
     stage.control.learner["updates"] = 0
     assert stage.crew.watch(0) is None
@@ -218,3 +221,33 @@ def test_a_process_that_the_system_refuses_is_started_when_there_is_room(stage: 
     stage.refuse_start = False
     assert stage.crew.watch(0) is None
     assert "sampler-3" in stage.crew.children
+
+
+@pytest.mark.fault("F05")
+def test_a_role_that_hangs_whenever_its_environment_is_made_is_given_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "DELAYS_S", (0.0,) * len(restarts.DELAYS_S))
+    for _ in restarts.DELAYS_S:
+        stage.control.evaluator["env_calls"] += 1  # a sign of life, but no progress
+        assert stage.end("evaluator-0") is None
+    failure = stage.end("evaluator-0")
+    assert failure is not None
+    assert "evaluator-0 was given up" in failure
+
+
+@pytest.mark.fault("F09")
+def test_only_a_learner_that_ends_badly_fails_a_run_that_is_ending(stage: Stage) -> None:
+    def ended(name: str, error: Raised | None = None, code: int = 0) -> str | None:
+        child = Child(name, 1, -1, code, cloudpickle.dumps(error) if error else b"")
+        return judge_ends([child], False, stage.progress, RunDir(Path("runs/r")))
+
+    assert ended("learner-0") is None
+    assert ended("sampler-0", code=-signal.SIGKILL) is None, "it hung"
+    assert not stage.progress.faults
+    assert ended("sampler-0", RAISED, 1) is None
+    assert "the arm fell off" in stage.progress.notes[-1]
+    assert RAISED.traceback in (ended("learner-0", RAISED, 1) or "")
+    killed = ended("learner-0", code=-signal.SIGKILL) or ""
+    assert "ended by signal 9 before it could save a last checkpoint" in killed
+    assert stage.progress.faults == {Fault.RAISED: 2, Fault.KILLED: 1}

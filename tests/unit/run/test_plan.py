@@ -85,7 +85,8 @@ def test_each_choice_is_printed_on_one_line(terminal: bool, width: int) -> None:
     console = Console(
         file=text, width=width, highlight=False, force_terminal=terminal, color_system=None
     )
-    Screen(console).announce(made)
+    with Screen(console) as screen:
+        screen.announce(made)
     lines = text.getvalue().splitlines()
     assert len(lines) == len([name for name in made.reasons if not name.startswith("limits.")])
     (placement,) = [line for line in lines if line.startswith("--replay.placement")]
@@ -187,6 +188,7 @@ def test_the_automatic_replay_fills_its_placement() -> None:
 
 
 @pytest.mark.parametrize(("machine", "device"), [(LAPTOP, "cuda"), (DESKTOP, "cuda:1")])
+@pytest.mark.fault("F57")
 def test_a_missing_gpu_is_refused(machine: Machine, device: str) -> None:
     with pytest.raises(UsageError, match=f"--device {device}: no such GPU"):
         plan(machine, device=device)

@@ -15,6 +15,7 @@ from spreeze.run.controller import BATCH, SAMPLERS, Change, Decision, Rates
 from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunState
 from spreeze.run.progress import Progress
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.warnings import env_error_warnings
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.wires.arena import Arena
@@ -172,9 +173,11 @@ def test_a_healthy_run_has_no_warnings(stage: Any) -> None:
     ("table", "word", "value", "said"),
     [
         ("learner", "rows_lost", 7, "7 transitions were overwritten"),
-        ("samplers", "rejected", 2, "6 env steps gave NaN or infinity; they were dropped"),
+        ("samplers", "rejected", 2, "6 env steps gave NaN, infinity or numbers beyond"),
         ("evaluator", "broken_episodes", 4, "4 evaluation episodes gave NaN or infinity"),
         ("learner", "rollbacks", 1, "Lower --algo.lr"),
+        ("samplers", "simulation_resets", 1, "3 env steps made MuJoCo diverge"),
+        ("learner", "checkpoints_refused", 2, "2 checkpoints are damaged and were passed over"),
         ("learner", "detour", 1, "copies go through host memory"),
         ("learner", "compiled", CompileState.NO_CPP_COMPILER, "no C++ compiler"),
         ("learner", "compiled", CompileState.REFUSED, "see logs/compiler.log"),
@@ -412,3 +415,14 @@ def test_a_decision_is_shown_and_written_to_the_metrics(stage: Any) -> None:
         "tuner/batch_size": 512,
         "tuner/min_updates_per_step": 0.0,
     }
+
+
+@pytest.mark.fault("F42")
+def test_exceptions_of_environments_are_shown_with_the_newest_one(stage: Any) -> None:
+    made = stage()
+    assert env_error_warnings(made.control, {}) == []
+    made.control.samplers["env_errors"][1] = 3
+    made.control.evaluator["env_errors"] = 1
+    (warning,) = env_error_warnings(made.control, {"sampler-1": "RuntimeError: the arm fell off"})
+    assert warning.startswith("environments raised 4 times; their episodes ended there")
+    assert "RuntimeError: the arm fell off (traceback: logs/sampler-1.error)" in warning

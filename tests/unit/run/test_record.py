@@ -155,3 +155,15 @@ def test_a_write_that_raises_anything_does_not_end_the_thread(
     monkeypatch.setattr(module, "write_atomic", original)
     record.show({"n": 2})
     wait_for(lambda: shown(tmp_path) == 2)
+
+
+def test_the_newest_error_of_each_roles_environments_is_read(
+    record: Record, tmp_path: Path
+) -> None:
+    def last() -> str:
+        return record.env_errors.get("sampler-0", "")
+
+    RunDir(tmp_path).keep_error("sampler-0", "Traceback\n  line\nValueError: \x1b[31mred\n")
+    wait_for(lambda: last() == r"ValueError: \x1b[31mred")
+    RunDir(tmp_path).keep_error("sampler-0", "Traceback\nOSError: gone\n")
+    wait_for(lambda: last() == "OSError: gone")

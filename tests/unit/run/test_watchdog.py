@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from spreeze.faults import Doing
-from spreeze.run.watchdog import LEARNER_S, TIMES_LONGEST, WORKERS_S, Hang, Sign, Watchdog
+from spreeze.run.watchdog import (
+    LEARNER_S,
+    MOST_S,
+    TIMES_LONGEST,
+    WORKERS_S,
+    Hang,
+    Sign,
+    Watchdog,
+    signs_of_life,
+)
 from spreeze.settings.sections import LimitsConfig
+from spreeze.wires.arena import Arena
+from spreeze.wires.control import Control, control_blocks
 
 LIMITS = LimitsConfig(construct_s=20.0, reset_s=10.0, step_s=2.0)
 TICK_S = 0.05
@@ -132,3 +143,23 @@ def test_a_limit_adapts_to_what_is_usual_only_if_it_was_auto(auto: bool) -> None
     hangs = stage.look(TIMES_LONGEST * 1.9 - 0.5)
     assert bool(hangs) != auto
     assert stage.look(3)
+
+
+def test_a_single_stall_does_not_switch_the_watchdog_off() -> None:
+    stage = Stage(auto=True)
+    stage.begin("sampler-0", Doing.RESET)
+    for seconds in (9.0, 80.0, 700.0):
+        assert stage.look(seconds) == []
+        assert stage.look(TICK_S, "sampler-0") == []
+    (hang,) = stage.look(MOST_S + 1)
+    assert hang.seconds == pytest.approx(MOST_S, abs=1)
+
+
+def test_a_word_that_means_nothing_counts_as_other() -> None:
+    arena = Arena.create(control_blocks(1))
+    try:
+        control = Control(arena)
+        control.samplers["doing"] = 2**40
+        assert signs_of_life(control)["sampler-0"].doing is Doing.OTHER
+    finally:
+        arena.close()

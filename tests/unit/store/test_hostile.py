@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spreeze import cli
@@ -27,13 +27,14 @@ from spreeze.policy import PolicyForm
 from spreeze.settings.checks import check_knobs
 from spreeze.settings.defaults import config_from_json, default_config
 from spreeze.spec import EnvSpec
-from spreeze.store.checkpoint import save_training
+from spreeze.store.checkpoint import LoadedTraining, save_training
 from spreeze.store.files import parse_json
 from spreeze.store.manifest import read_manifest
 from spreeze.store.metrics import MetricsReader
+from spreeze.store.resume_point import ResumePoint
 from spreeze.store.rundir import RunDir, process_start, run_facts
 from spreeze.store.tensorboard import TensorBoard
-from spreeze.store.tensors import parse_header
+from spreeze.store.tensors import parse_header, read_tensors
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1"
 ESCAPE = "\x1b[31m\x07\u202e"
@@ -362,6 +363,38 @@ def test_any_header_describes_all_bytes_or_is_refused(entries: Any, num_bytes: i
     except DamagedFile:
         return
     assert sum(place.num_bytes for place in places.values()) == num_bytes
+
+
+@pytest.mark.fault("S12")
+@pytest.mark.parametrize("shape", [[0, 2**62], [2**62, 0, 2], [0, 2**40, 2**40]])
+def test_an_empty_tensor_of_an_impossible_shape_is_refused(
+    tmp_path: Path, shape: list[int]
+) -> None:
+    entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+    header = json.dumps({"w": entry}).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(DamagedFile, match="impossible shape"):
+        read_tensors(tmp_path, "x.safetensors")
+
+
+POINT = {"env_steps": [5], "episodes": [1], "tuned": {}, "lanes": [3], "rows": [0, 9]}
+
+
+@pytest.mark.fault("S12")
+@pytest.mark.fault("S25")
+@fuzz
+@given(mutated({**POINT, "serial": False, "boundary": False}))
+@example({**POINT, "rows": [float("inf"), 0], "serial": False, "boundary": False})
+@example({**POINT, "env_steps": [10**30], "serial": False, "boundary": False})
+def test_any_resume_point_has_counts_or_is_refused(data: Any) -> None:
+    config = {"updates": 1, "env_steps": 1}
+    loaded = LoadedTraining(Path("x"), {}, {"config": config, "progress": data}, [])
+    try:
+        point = ResumePoint.of(loaded)
+    except DamagedFile:
+        return
+    counts = [*point.env_steps, *point.episodes, *point.lanes, *point.rows]
+    assert all(0 <= count < 2**53 for count in counts)
 
 
 @pytest.mark.fault("S25")

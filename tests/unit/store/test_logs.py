@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spreeze.store import logs
-from spreeze.store.logs import KEPT_BYTES, LOG_BYTES, cut_logs
+from spreeze.store.logs import KEPT_BYTES, LOG_BYTES, cut_logs, open_log
 
 
 @pytest.mark.fault("F48")
@@ -52,7 +52,7 @@ def test_prints_never_raise(harm: str) -> None:
     """On a full disk, or after an environment has closed the stream."""
     script = f"""
 import os, sys
-from spreeze.store.logs import forgive_failed_prints
+from spreeze.store.logs import forgive_failed_prints, open_log
 forgive_failed_prints()
 {harm}
 print("x" * 100_000, flush=True)
@@ -62,3 +62,9 @@ print("y", file=sys.stderr, flush=True)
         [sys.executable, "-c", script], timeout=60, check=False, capture_output=True
     )
     assert ended.returncode == 0
+
+
+def test_a_log_that_cannot_be_opened_goes_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    with open_log(tmp_path / "logs" / "sampler-0.log") as log:
+        log.write(b"lost")

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from spreeze.store.metrics import MetricsReader, Rate, Recorder, Thinned, record_interval
+from spreeze.store.metrics import (
+    MAX_RECORD_BYTES,
+    MetricsReader,
+    Rate,
+    Recorder,
+    Thinned,
+    as_line,
+    record_interval,
+)
 
 
 def test_metrics_are_read_line_by_line(tmp_path: Path) -> None:
@@ -124,3 +132,10 @@ def test_a_thinned_series_is_bounded_even_and_keeps_its_first() -> None:
     assert 50 <= len(series.items) < 100
     assert series.items[0] == 0
     assert len({b - a for a, b in zip(series.items, series.items[1:], strict=False)}) == 1
+
+
+def test_a_line_that_is_too_long_is_passed_over(tmp_path: Path) -> None:
+    line = as_line(time_s=1.0, env_steps=1, updates=1, event="x" * MAX_RECORD_BYTES)
+    good = as_line(time_s=2.0, env_steps=2, updates=2)
+    (tmp_path / "supervisor-0.jsonl").write_text(line + good)
+    assert [record["time_s"] for _, record in MetricsReader(tmp_path).read_new()] == [2.0]

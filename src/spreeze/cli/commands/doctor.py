@@ -37,7 +37,7 @@ class Arguments:
     """Check this machine: cores, memory, shared memory, bytecode, GPUs, compiler, rendering, extras."""
 
     env: str | None = None
-    """Check this environment instead: an id, or package.module:EnvClass. It takes up to a minute."""
+    """Check this environment instead: an id, package.module:EnvClass, or path/file.py:EnvClass. It takes up to a minute."""
     json: str | None = None
     """Write the findings as JSON to this file; - for standard output."""
 

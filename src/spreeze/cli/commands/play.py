@@ -33,7 +33,7 @@ class Arguments:
     seed: int = 0
     """Seed of the environment."""
     env: str | None = None
-    """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass)."""
+    """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass, path/file.py:EnvClass)."""
     runs: str = "runs"
     """The runs folder."""
 

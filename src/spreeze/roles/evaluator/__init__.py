@@ -74,6 +74,7 @@ def run(ctx: Context) -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
         lending.give_back()
+        results.finish()
         pool.close()
 
 

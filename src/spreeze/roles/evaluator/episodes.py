@@ -172,7 +172,7 @@ class _Worker:
         for word in FAULT_WORDS:
             self._guard.words[word][()] += self._seen[word] - seen[word]
         self._guard.doing[()] = self._seen["doing"]
-        return bool(self._seen["beats"] != seen["beats"])
+        return any(self._seen[word] != seen[word] for word in ("beats", "env_calls"))
 
     def close(self) -> None:
         """Wait until it ends, as `send(None)` asked it to; kill it if it does not."""

@@ -12,6 +12,7 @@ from spreeze.roles.context import Context
 from spreeze.spec import Floats
 from spreeze.store.checkpoint import save_best
 from spreeze.store.metrics import record_interval
+from spreeze.store.rundir import RunDir
 from spreeze.wires.weights import Stamp
 
 
@@ -32,6 +33,8 @@ class Results:
         self._unsaved: Best | None = None
         """The best policy, if the disk has refused it; saved after a later evaluation."""
         self._next_record_s = 0.0
+        # An evaluator that was killed may have counted a best policy without having saved it.
+        ctx.counters["best_return"] = _saved_best(ctx)
 
     def report(
         self, policy: Policy, stamp: Stamp, episodes: NDArray[np.float64], took_s: float
@@ -44,8 +47,6 @@ class Results:
         if not len(whole):
             return
         mean = float(whole[:, 0].mean())
-        if counters["evaluations"] == 0:
-            counters["best_return"] = np.nan  # shared memory starts as 0
         # A policy that breaks the simulator may look good by the episodes it did not break.
         is_best = all_whole and not mean <= counters["best_return"]
         if is_best:
@@ -62,6 +63,10 @@ class Results:
             counters["target_time_s"] = ctx.now()
         # Last: the supervisor reads the counters above as soon as this one moves.
         counters["evaluations"] += 1
+
+    def finish(self) -> None:
+        """Save what the disk has refused so far, if it takes it now."""
+        self._save_best()
 
     def _record(self, stamp: Stamp, episodes: NDArray[np.float64], took_s: float) -> None:
         returns, lengths = episodes[:, 0], episodes[:, 1]
@@ -97,3 +102,9 @@ class Results:
             self._unsaved = None
         else:
             self._ctx.counters["saves_failed"] += 1
+
+
+def _saved_best(ctx: Context) -> float:
+    """The return of the best policy that is saved; NaN without one."""
+    saved = RunDir(ctx.run.checkpoints / "best").read("config").get("mean_reward")
+    return float(saved) if isinstance(saved, float) else float("nan")

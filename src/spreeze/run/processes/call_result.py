@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from spreeze.errors import EnvBroken, RunFailed
+from spreeze.errors import EnvBroken, RunFailed, UsageError
 
 MAX_TRACEBACK_BYTES, MAX_CAUSE = 30_000, 300
 
@@ -39,10 +39,12 @@ class Raised:
         """Describe an exception; of a very long traceback the end is kept."""
         first_line, _, _ = str(error).partition("\n")
         cause = f"{type(error).__name__}: {first_line}"
+        if isinstance(error, UsageError):  # its message says it all
+            traceback = str(error)
         if isinstance(error, EnvBroken):  # the environment's own traceback says more than ours
             traceback, cause = error.newest, error.why
         kept = traceback.encode(errors="replace")[-MAX_TRACEBACK_BYTES:].decode(errors="replace")
-        return Raised(kept, cause[:MAX_CAUSE], isinstance(error, RunFailed))
+        return Raised(kept, cause[:MAX_CAUSE], isinstance(error, RunFailed | UsageError))
 
 
 CallResult = Returned | Refused | Raised

@@ -21,12 +21,20 @@ from spreeze.roles.context import Job
 from spreeze.run.processes import forkserver
 from spreeze.run.processes.call_result import CallResult, Raised, Refused
 from spreeze.run.processes.servers import ForkServers, Server, no_process
+from spreeze.store.logs import open_log
 from spreeze.user_code import allowed
 from spreeze.wires.arena import Arena
 
 CALL_LIMIT_S, KILL_S = 120.0, 5.0
-OOM_POINTS = {"sampler": 900, "visualizer": 700, "dashboard": 500, "tracker": 500, "evaluator": 300}
-"""Whom the kernel ends first when memory runs out: what is replaced at the lowest cost."""
+OOM_POINTS = {
+    "sampler": 1000,
+    "visualizer": 990,
+    "dashboard": 980,
+    "tracker": 980,
+    "evaluator": 970,
+}
+"""Whom the kernel ends first when memory runs out: what is replaced at the lowest cost. A point is a thousandth of the
+memory: with these, the learner comes last even if it uses nearly all of it."""
 
 
 class StartFailed(RuntimeError):
@@ -242,11 +250,13 @@ def start_task(processes: Processes, task: Job | Observer, arena: Arena, log: Pa
         payload = cloudpickle.dumps((task, arena.blocks))
     else:
         function, payload, fds = task.function, task.payload, task.fds
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        return processes.start(
-            task.name, function, payload, output.fileno(), fds, with_torch=needs_torch(task)
-        )
+    try:
+        with open_log(log) as output:
+            return processes.start(
+                task.name, function, payload, output.fileno(), fds, with_torch=needs_torch(task)
+            )
+    except OSError as error:  # such as too many open files
+        raise StartFailed(f"could not start {task.name}: {error.strerror}") from None
 
 
 def call(
