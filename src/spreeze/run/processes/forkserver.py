@@ -7,7 +7,7 @@ program, and outlives the run. This one belongs to the run.
 
 The server and each child ask the kernel to end them when their parent dies, so nothing is left
 behind however the supervisor ends. Programs that a child has started, in whichever session, come to
-the server when the child ends, and the server kills them.
+the server when their own parent ends. It reaps them; when the child ends, it kills them.
 
 Requests come over a socket, together with the child's file descriptors; the server answers with the
 pid, and later with the exit status.
@@ -34,13 +34,21 @@ from typing import Any, NamedTuple
 import setproctitle
 
 from spreeze.faults import fault_point
-from spreeze.machine.lifeline import adopt_orphans, die_with_parent, end_children, end_descendants
+from spreeze.machine.lifeline import (
+    OWNER,
+    adopt_orphans,
+    die_with_parent,
+    end_children,
+    end_descendants,
+    reap_orphans,
+)
 from spreeze.machine.oom import offer_as_victim
 from spreeze.store.logs import forgive_failed_prints
 from spreeze.user_code import allow
 
-SWEEP_S = 0.02
-"""How soon the server looks again whether a program that it has killed has started another one."""
+SWEEP_S, REAP_S = 0.02, 0.5
+"""How soon the server looks again whether a program that it has killed has started another one, and how
+often it looks for programs that have ended."""
 
 
 class Request(NamedTuple):
@@ -105,7 +113,8 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     children: dict[int, int] = {}  # pidfd -> pid
     strays = False
     while True:
-        ready = select.select([sock.fileno(), *children], [], [], SWEEP_S if strays else None)[0]
+        ready = select.select([sock.fileno(), *children], [], [], SWEEP_S if strays else REAP_S)[0]
+        reap_orphans(keep=children.values())
         if ended := [fd for fd in ready if fd in children]:
             statuses = [_reap(children, pidfd) for pidfd in ended]
             strays = end_children(keep=children.values())
@@ -160,8 +169,8 @@ def _become_child(
         # Only the supervisor decides when a role stops, so that a checkpoint can be written.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         die_with_parent(server)
-        # Programs whose own parent has ended stay with the role that started them, as long as it lives.
-        adopt_orphans()
+        # Only the server adopts orphans: a role cannot tell them from what its environment waits for.
+        os.environ[OWNER] = str(os.getpid())
         offer_as_victim(request.oom_points)
         sock.close()
         for pidfd in pidfds:

@@ -62,8 +62,8 @@ print(program.pid)
 
 
 def start_programs(_: bytes, report_fd: int) -> int:
-    """What a simulator may do: a program in a session of its own, and one whose parent has ended."""
-    own = subprocess.Popen(["sleep", "987654"], start_new_session=True)
+    """What a simulator may do: a program in a session of its own, without variables, and one whose parent has ended."""
+    own = subprocess.Popen(["sleep", "987654"], start_new_session=True, env={})
     orphan = subprocess.run([sys.executable, "-c", DETACHED], stdout=subprocess.PIPE, check=True)
     os.write(report_fd, f"{own.pid} {int(orphan.stdout)} ".encode())
     time.sleep(600)
@@ -119,6 +119,40 @@ def test_programs_end_with_a_run_that_is_gone(processes: Processes) -> None:
     for server in processes._servers.all:
         server.socket.close()  # as the kernel does when it ends the supervisor
     gone_within(programs, 5)
+
+
+BACKGROUND = "sleep 0.05 >/dev/null & echo $!"
+
+
+def start_short_programs(_: bytes, report_fd: int) -> int:
+    """Programs that go on alone and end soon, and one that is waited for long after its end."""
+    own = subprocess.Popen(["sh", "-c", "exit 7"])
+    started = [
+        subprocess.run(["sh", "-c", BACKGROUND], stdout=subprocess.PIPE, check=True)
+        for _ in range(10)
+    ]
+    os.write(report_fd, b" ".join(program.stdout.strip() for program in started) + b";")
+    time.sleep(2)
+    os.write(report_fd, b"%d;" % own.wait())
+    time.sleep(600)
+    return 0
+
+
+@pytest.mark.fault("F47")
+def test_programs_that_end_alone_leave_no_zombies_and_others_can_be_waited_for(
+    processes: Processes,
+) -> None:
+    child = start(processes, start_short_programs)
+
+    def reports(number: int) -> list[bytes]:
+        processes.poll()
+        return child.report.split(b";") if child.report.count(b";") == number else []
+
+    pids = [int(pid) for pid in wait_for(lambda: reports(1))[0].split()]
+    assert len(pids) == 10
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids), 10)
+    assert wait_for(lambda: reports(2))[1] == b"7"
+    assert child.exit_code is None
 
 
 def large(size: int) -> bytes:
