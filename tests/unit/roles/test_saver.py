@@ -119,8 +119,11 @@ def test_rows_that_the_lanes_no_longer_hold_are_lost_and_none_is_taken_twice(
     settled(stage, first)
     lane_rows = stage.arena["experience.rows"].shape[1] - 8
     stage.write(2 * lane_rows + 320)
+    stage.work(first)  # and is killed
+    assert stage.control.learner["rows_lost"] == 320
     second = stage.start(resume=stage.folder)
     stage.work(second, 1)
+    assert stage.control.learner["rows_lost"] == 320, "a restart does not forget them"
     taken = stage.numbers(second)
     assert sorted(taken) == [*range(160), *range(stage.num_rows - 2 * lane_rows, stage.num_rows)]
     for learner in (first, second):
@@ -160,22 +163,24 @@ def test_only_new_rows_are_written_and_the_newest_stay(
 
 
 @pytest.mark.fault("F38")
-@pytest.mark.parametrize("same_run", [True, False], ids=["restart", "resume"])
-def test_neither_side_catches_up_after_a_restart_or_a_resume(
-    same_run: bool, tmp_path: Path
-) -> None:
-    knobs = {"checkpoint.every_s": 1.0, "learner.updates_per_step": 0.5}
+@pytest.mark.parametrize("case", ["restart", "restart before the first checkpoint", "resume"])
+def test_neither_side_catches_up_after_a_restart_or_a_resume(case: str, tmp_path: Path) -> None:
+    has_checkpoint, same_run = case != "restart before the first checkpoint", case != "resume"
+    every_s = 1.0 if has_checkpoint else 1000.0
+    knobs = {"checkpoint.every_s": every_s, "learner.updates_per_step": 0.5}
     knobs |= {"learner.ratio_bounds": (0.5, 0.5), "learner.updates_per_publish": 4}
     stage = LearnerStage(tmp_path / "a", **knobs)
     stage.write(320)
     first = stage.start()
     stage.work(first, 40, seconds=0.1)
-    settled(stage, first)
+    if has_checkpoint:
+        settled(stage, first)
+    assert first._updates > 0
     stage.write(1600)  # while no learner was there
     other = stage if same_run else LearnerStage(tmp_path / "b", **knobs)
     if not same_run:
         other.control.samplers["env_steps"] = stage.control.samplers["env_steps"]
-    second = other.start(resume=stage.folder)
+    second = other.start(resume=stage.folder if has_checkpoint else None)
     before = second._updates
     other.work(second, 200)
     assert second._updates == before, "no burst of updates for steps that were made meanwhile"

@@ -60,6 +60,8 @@ class Learner:
         self._publisher = PolicyPublisher(ctx, ctx.weights.size, self._replay.device)
         self._warmup_rows = resolved(config.learner.warmup_rows)
         self._resumed = restored.resumed
+        self._lost_before = int(ctx.counters["rows_lost"])
+        """Rows that learners before this one have lost."""
         self._pace: Pace | None = None
         """None until there are enough rows to learn from."""
         self._updates = self._logged_updates = restored.updates
@@ -88,7 +90,7 @@ class Learner:
             self._next_intake_s = began_s + INTAKE_EVERY_S
             fault_point("learner.rows_taken")
         counters["replay_rows"] = self._replay.num_rows
-        counters["rows_lost"] = self._intake.num_lost
+        counters["rows_lost"] = self._lost_before + self._intake.num_lost
         counters["policy_lag"] = self._intake.lag
 
     def update_or_wait(self) -> None:
@@ -129,9 +131,11 @@ class Learner:
         self._guard.roll_back(self._updates)
 
     def _new_pace(self, env_steps: int) -> Pace:
-        """Steps and updates count from now on, or in a new run from the end of the warm-up."""
+        """Steps and updates count from now on, or in a run that begins to learn from the end of the warm-up."""
         _, most = resolved(self._ctx.config.learner.ratio_bounds)
-        steps = env_steps if self._resumed else warmup_steps(self._ctx.config)
+        # A learner that was killed before its first checkpoint leaves nothing to resume, but many steps.
+        goes_on = self._resumed or self._counters["first_update_s"] > 0
+        steps = env_steps if goes_on else warmup_steps(self._ctx.config)
         return Pace(steps, self._updates, most)
 
     def log_if_due(self) -> None:
