@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import platform
 import re
@@ -19,14 +20,8 @@ from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine, cpu_name
 from spreeze.machine.limits import limit_problems
 from spreeze.rows import row_layout
-from spreeze.run.processes.pool import (
-    CallFailed,
-    CallKilled,
-    CallTooLate,
-    Processes,
-    StartFailed,
-    call,
-)
+from spreeze.run.processes.call import CallFailed, CallKilled, CallTooLate, call
+from spreeze.run.processes.pool import Processes, StartFailed
 from spreeze.settings.auto import Probe, no_probe, resolve
 from spreeze.settings.auto.limits import CONSTRUCT_S, RESET_S, STEP_S
 from spreeze.settings.auto.memory import learner_space, memory_needs
@@ -100,8 +95,9 @@ def describe_env(
         if isinstance(error, CallKilled):
             what = f"{name} could not be tried out. That may not be its own fault."
         log = _claim(config) / "logs" / "probe.log"
-        log.parent.mkdir()
-        log.write_text(f"{error}\n")
+        with contextlib.suppress(OSError):  # on a full disk the terminal still shows it
+            log.parent.mkdir()
+            log.write_text(f"{error}\n")
         raise RunFailed(f"{error}\n{what} This output is kept in {log}") from None
     if problems:
         raise UsageError(problems)

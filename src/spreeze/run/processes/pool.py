@@ -8,24 +8,21 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
-from spreeze.errors import UsageError
 from spreeze.roles.context import Job
 from spreeze.run.processes import forkserver
-from spreeze.run.processes.call_result import CallResult, Raised, Refused
+from spreeze.run.processes.call_result import CallResult, Raised
 from spreeze.run.processes.servers import ForkServers, Server, no_process
 from spreeze.store.logs import open_log
 from spreeze.user_code import allowed
 from spreeze.wires.arena import Arena
 
-CALL_LIMIT_S, KILL_S = 120.0, 5.0
 OOM_POINTS = {
     "sampler": 1000,
     "visualizer": 990,
@@ -39,23 +36,6 @@ memory: with these, the learner comes last even if it uses nearly all of it."""
 
 class StartFailed(RuntimeError):
     """The system did not allow another process."""
-
-
-class CallFailed(RuntimeError):
-    """A function raised in another process; the message is its traceback."""
-
-    def __init__(self, traceback: str, cause: str) -> None:
-        """`cause` is the problem in one line."""
-        super().__init__(traceback)
-        self.cause = cause
-
-
-class CallTooLate(CallFailed):
-    """A function did not return in time."""
-
-
-class CallKilled(CallFailed):
-    """The process of a function was killed from outside."""
 
 
 @dataclass
@@ -257,45 +237,3 @@ def start_task(processes: Processes, task: Job | Observer, arena: Arena, log: Pa
             )
     except OSError as error:  # such as too many open files
         raise StartFailed(f"could not start {task.name}: {error.strerror}") from None
-
-
-def call(
-    processes: Processes,
-    function: Callable[..., Any],
-    *arguments: Any,
-    with_torch: bool = False,
-    limit_s: float = CALL_LIMIT_S,
-) -> Any:
-    """Call a function in a throw-away process and return its result.
-
-    UsageError is raised as it is. Any other exception becomes a CallFailed with its traceback: the
-    exception itself may not be picklable. StartFailed if there can be no process.
-    """
-    output = os.memfd_create("output")
-    try:
-        payload = cloudpickle.dumps((function, arguments))
-        function_name = "spreeze.run.processes.entry:call_main"
-        child = processes.start("probe", function_name, payload, output, with_torch=with_torch)
-        processes.wait([child], limit_s)
-        os.lseek(output, 0, os.SEEK_SET)
-        with open(output, "rb", closefd=False) as file:
-            printed = file.read().decode(errors="replace")
-    finally:
-        os.close(output)
-    if child.exit_code is None:
-        child.kill()
-        processes.wait([child], KILL_S)
-        cause = f"It did not return within {limit_s:.0f} s."
-        raise CallTooLate(f"{printed}\n{cause}", cause)
-    result = child.result
-    if result is None and child.exit_code == -signal.SIGKILL:
-        cause = "Its process was killed by signal 9: probably there was not enough memory."
-        raise CallKilled(f"{printed}\n{cause}", cause)
-    if result is None:
-        cause = f"Its process was ended by {child.how_it_ended}."
-        raise CallFailed(f"{printed}\n{cause}", cause)
-    if isinstance(result, Refused):
-        raise UsageError(result.problems)
-    if isinstance(result, Raised):
-        raise CallFailed(result.traceback, result.cause)
-    return result.value

@@ -17,16 +17,16 @@ import pytest
 
 from spreeze.errors import EnvBroken
 from spreeze.run.processes import forkserver
-from spreeze.run.processes.call_result import Raised
-from spreeze.run.processes.pool import (
+from spreeze.run.processes.call import (
+    KEPT_OUTPUT,
+    MOST_OUTPUT,
     CallFailed,
     CallKilled,
     CallTooLate,
-    Child,
-    Processes,
-    StartFailed,
     call,
 )
+from spreeze.run.processes.call_result import Raised
+from spreeze.run.processes.pool import Child, Processes, StartFailed
 from spreeze.run.processes.servers import ForkServers, Server
 from user_runs import gone_within, wait_for
 
@@ -228,3 +228,19 @@ def test_half_a_report_is_no_report() -> None:
     assert child.error == Raised("trace", "cause")
     child.report = child.report[:-5]
     assert child.error is None
+
+
+def print_much(num_bytes: int) -> None:
+    for _ in range(num_bytes >> 20):
+        os.write(1, b"x" * (1 << 20))
+        time.sleep(0.002)
+    os.write(1, b"the end")
+    os._exit(3)
+
+
+@pytest.mark.fault("F48")
+def test_of_what_a_call_prints_without_end_the_end_is_kept(processes: Processes) -> None:
+    with pytest.raises(CallFailed, match="exit code 3") as failed:
+        call(processes, print_much, 3 * MOST_OUTPUT)
+    assert "the end" in str(failed.value)
+    assert len(str(failed.value)) < KEPT_OUTPUT + 1000
