@@ -16,7 +16,7 @@ from spreeze.faults import Doing
 from spreeze.spec import Floats
 
 MIN_FAULTS, RECENT_FAULTS = 20, 100
-"""The rate of faults is judged from this many on, and over the steps of this many at most."""
+"""The rate of faults is judged from this many on, unless none is allowed, and over the steps of this many at most."""
 ATTEMPTS = 5
 """Resets in a row, or steps of all environments of a process, that may fail without a single good one."""
 REPORT_EVERY_S = 5.0
@@ -26,6 +26,7 @@ FAULT_WORDS = ("env_errors", "rejected", "simulation_resets")
 WORDS = ("beats", "doing", "env_calls", *FAULT_WORDS)
 SINGLE_NUMBERS = frozenset((float, int, np.float64, np.float32))
 """The usual types of a reward; others are looked at."""
+NUMBER_KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
 OTHER, STEP = int(Doing.OTHER), int(Doing.STEP)  # an enum takes four times as long to store
 
 ENV_ERRORS = (Exception, SystemExit)
@@ -161,19 +162,25 @@ class EnvGuard:
         self._faults.extend([self.steps] * num)
         recent = len(self._faults)
         began = self._faults[0] if recent == RECENT_FAULTS else 0
-        if recent >= MIN_FAULTS and recent > self._most_errors * (self.steps - began):
+        least = MIN_FAULTS if self._most_errors > 0 else 1
+        if recent >= least and recent > self._most_errors * (self.steps - began):
             rate = f"{recent} of its last {self.steps - began:,} env steps failed"
             raise self.broken(f"{rate}, more than --limits.env-errors allows")
 
 
-def as_obs(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """An observation, or a batch of them, as an array of numbers of this shape; BadOutput if it is none."""
+def as_obs(value: Any, shape: tuple[int, ...], before: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """An observation, or a batch of them, as an array of numbers of this shape; BadOutput if it is none.
+
+    Its numbers are of the same kind as those of type `before`: floats, integers or truth values.
+    """
     array = np.asarray(value)
     if array.shape != shape or array.dtype.kind not in "fiub":
         raise BadOutput(
             f"an observation of shape {array.shape} and type {array.dtype}; "
             f"its space says shape {shape}, and numbers"
         )
+    if before is not None and NUMBER_KINDS[array.dtype.kind] != NUMBER_KINDS[before.kind]:
+        raise BadOutput(f"an observation of type {array.dtype}; earlier ones were {before}")
     return array
 
 

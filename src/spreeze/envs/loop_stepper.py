@@ -57,8 +57,10 @@ class LoopStepper:
         self._times = [math.inf] * self.num_envs
         """Simulated time after the last step; infinite after a reset, so that the first step is looked at."""
         self._shape = envs[0].observation_space.shape or ()
-        self._usual = np.dtype(np.float32)
-        """The type of the last observation, which the next most likely has too."""
+        self._types: dict[str, np.dtype[Any]] = {}
+        """The type of the first observation of `reset` and of `step`."""
+        self._usual: np.dtype[Any] | None = None
+        """The type of the last observation of `step`, which the next most likely has too."""
         self._seed, self._remade = 0, 0
 
     def reset_into(self, seed: int, outcome: StepResult) -> None:
@@ -85,7 +87,7 @@ class LoopStepper:
         for i, step in enumerate(self._steps):
             try:
                 after, gain, terminated, truncated, _ = step(actions[i])
-                next_obs[i] = after if self._is_usual(after) else self._checked(after)
+                next_obs[i] = after if self._is_usual(after) else self._checked(after, "step")
                 reward[i] = gain if type(gain) in SINGLE_NUMBERS else as_number(gain)
                 lengths[i] += 1
                 if terminated or truncated or lengths[i] >= self._limits[i]:
@@ -117,10 +119,12 @@ class LoopStepper:
             and obs.ndim == 1
         )
 
-    def _checked(self, obs: Any) -> NDArray[Any]:
-        """An observation as a flat array; BadOutput if it does not fit."""
-        array = as_obs(obs, self._shape)
-        self._usual = array.dtype
+    def _checked(self, obs: Any, method: str) -> NDArray[Any]:
+        """An observation as a flat array; BadOutput if it does not fit, or is unlike the first of this method."""
+        array = as_obs(obs, self._shape, self._types.get(method))
+        self._types.setdefault(method, array.dtype)
+        if method == "step":
+            self._usual = array.dtype
         return array.ravel()
 
     def _has_diverged(self, i: int) -> bool:
@@ -152,7 +156,7 @@ class LoopStepper:
                 seed = self._fresh_seed() if seed is None else seed
             self.guard.begin(Doing.RESET)
             try:
-                obs = self._checked(self.envs[i].reset(seed=seed)[0])
+                obs = self._checked(self.envs[i].reset(seed=seed)[0], "reset")
             except ENV_ERRORS as error:
                 self.guard.error(error)
                 self._steps[i] = None

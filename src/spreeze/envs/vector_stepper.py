@@ -35,6 +35,8 @@ class VectorStepper:
         self._parts = parts_of(env.single_observation_space)
         size = sum(part.size for part in self._parts)
         self._shape = (size,) if self._parts else (env.single_observation_space.shape or ())
+        self._types: dict[str, np.dtype[Any]] = {}
+        """The type of the first observation of `reset`, of `step` and of the end of an episode."""
         self._seed = 0
         self._resetting = np.zeros(env.num_envs, np.bool_)
         self._skip_next = np.zeros(env.num_envs, np.bool_)
@@ -45,7 +47,7 @@ class VectorStepper:
         for attempt in range(ATTEMPTS):
             self.guard.begin(Doing.RESET)
             try:
-                obs = self._flat(self.env.reset(seed=seed + attempt * self.num_envs)[0])
+                obs = self._flat(self.env.reset(seed=seed + attempt * self.num_envs)[0], "reset")
                 break
             except ENV_ERRORS as error:
                 self.guard.error(error)
@@ -83,7 +85,7 @@ class VectorStepper:
     def _step(self, actions: NDArray[Any], outcome: StepResult) -> NDArray[np.bool_]:
         """Step, and write what came to `outcome`; returns where an episode ended."""
         after, reward, terminated, truncated, info = self.env.step(actions)
-        outcome.next_obs[:] = self._flat(after)
+        outcome.next_obs[:] = self._flat(after, "step")
         outcome.reward[:] = as_column(reward, self.num_envs, "reward")
         outcome.terminated[:] = as_column(terminated, self.num_envs, "terminated")
         outcome.truncated[:] = as_column(truncated, self.num_envs, "truncated")
@@ -96,11 +98,11 @@ class VectorStepper:
             self._resetting = done
         elif self._mode is AutoresetMode.SAME_STEP:
             for i in np.flatnonzero(done):
-                outcome.next_obs[i] = self._flat(info["final_obs"][i], 1)[0]
+                outcome.next_obs[i] = self._flat(info["final_obs"][i], "final_obs", 1)[0]
         elif done.any():
             self.guard.begin(Doing.RESET)
             fresh, _ = self.env.reset(options={"reset_mask": done})
-            outcome.obs[done] = self._flat(fresh)[done]
+            outcome.obs[done] = self._flat(fresh, "reset")[done]
         return done
 
     def _reject(self, fine: NDArray[np.bool_], outcome: StepResult) -> None:
@@ -133,8 +135,10 @@ class VectorStepper:
         """Close the vector environment."""
         self.env.close()
 
-    def _flat(self, obs: Any, num: int | None = None) -> NDArray[Any]:
+    def _flat(self, obs: Any, source: str, num: int | None = None) -> NDArray[Any]:
         num_envs = num or self.num_envs
         shape = self._shape if num else (num_envs, *self._shape)
         flat = flatten_obs(self._parts, obs) if self._parts else obs
-        return as_obs(flat, shape).reshape(num_envs, -1)
+        array = as_obs(flat, shape, self._types.get(source))
+        self._types.setdefault(source, array.dtype)
+        return array.reshape(num_envs, -1)

@@ -307,6 +307,67 @@ def test_numbers_of_any_type_are_taken(dtype: Any) -> None:
     assert all((row["next_obs"] == 1).all() for row in played.rows)
 
 
+@pytest.mark.fault("F44")
+@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize(
+    ("usual", "later", "said"),
+    [
+        (np.float32, np.uint8, "type uint8; earlier ones were float32"),
+        (np.float64, bool, "type bool; earlier ones were float64"),
+        (np.int64, np.float32, "type float32; earlier ones were int64"),
+        (np.float32, np.float64, None),
+        (np.uint8, np.int64, None),
+    ],
+)
+def test_another_kind_of_numbers_than_before_is_refused_and_named(
+    usual: Any, later: Any, said: str | None, where: str
+) -> None:
+    class Changing(FaultEnv):
+        num = 0
+
+        def change(self, method: str, result: Any) -> Any:
+            Changing.num += method == where
+            dtype = later if method == where and Changing.num == 3 else usual
+            return np.zeros(3, dtype), *result[1:]
+
+        def reset(self, **options: Any) -> Any:
+            return self.change("reset", super().reset(**options))
+
+        def step(self, action: Any) -> Any:
+            return self.change("step", super().step(action))
+
+    guard = EnvGuard()
+    Played(LoopStepper([Changing()], Changing, guard), 100)
+    assert guard.errors == (0 if said is None else 1)
+    assert (said or "") in guard.newest
+
+
+@pytest.mark.fault("F44")
+def test_another_kind_of_numbers_from_a_vector_environment_is_refused() -> None:
+    class Changing(SyncVectorEnv):
+        num = 0
+
+        def step(self, actions: Any) -> Any:
+            Changing.num += 1
+            obs, *rest = super().step(actions)
+            return obs.astype(np.uint8 if Changing.num == 5 else np.float32), *rest
+
+    make, guard = partial(Changing, [FaultEnv] * 2), EnvGuard()
+    Played(VectorStepper(make(), make, guard), 10)
+    assert guard.errors == 1
+    assert "type uint8; earlier ones were float32" in guard.newest
+
+
+@pytest.mark.fault("F42")
+@pytest.mark.fault("F43")
+@pytest.mark.parametrize("fault", ["raise", "nan"])
+def test_where_no_fault_is_allowed_the_first_one_is_the_last(fault: str) -> None:
+    guard = EnvGuard(most_errors=0.0)
+    with pytest.raises(EnvBroken, match=r"1 of its last 500 env steps.*--limits\.env-errors"):
+        Played(loop(guard=guard, fault=fault, at=500), 600)
+    assert guard.errors + guard.rejected == 1
+
+
 @pytest.mark.fault("F43")
 @given(
     st.integers(1, 8),
