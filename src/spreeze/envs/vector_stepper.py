@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from spreeze.envs.divergence import Simulations
 from spreeze.envs.guard import ATTEMPTS, ENV_ERRORS, OTHER, STEP, EnvGuard, as_column, as_obs
 from spreeze.envs.observations import parts_of
 from spreeze.envs.step_result import StepResult
@@ -35,6 +36,7 @@ class VectorStepper:
         self._parts = parts_of(env.single_observation_space)
         size = sum(part.size for part in self._parts)
         self._shape = (size,) if self._parts else (env.single_observation_space.shape or ())
+        self._simulations = _simulations(env)
         self._types: dict[str, np.dtype[Any]] = {}
         """The type of the first observation of `reset`, of `step` and of the end of an episode."""
         self._seed = 0
@@ -56,6 +58,7 @@ class VectorStepper:
             raise self.guard.broken(f"{ATTEMPTS} resets in a row failed")
         self._seed = seed
         self._resetting[:] = False
+        self._simulations.restarted(range(self.num_envs))
         outcome.obs[:] = obs
         outcome.valid[:] = True
         self._skip_bad(outcome)
@@ -94,8 +97,10 @@ class VectorStepper:
         # NEXT_STEP: the step after the end of an episode ignores its action and returns the first
         # observation of the next one. It is not a transition.
         outcome.valid[:] = ~self._resetting & ~self._skip_next
+        self._drop_diverged(outcome)
+        restarted = done
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._resetting = done
+            restarted, self._resetting = self._resetting, done
         elif self._mode is AutoresetMode.SAME_STEP:
             for i in np.flatnonzero(done):
                 outcome.next_obs[i] = self._flat(info["final_obs"][i], "final_obs", 1)[0]
@@ -103,7 +108,17 @@ class VectorStepper:
             self.guard.begin(Doing.RESET)
             fresh, _ = self.env.reset(options={"reset_mask": done})
             outcome.obs[done] = self._flat(fresh, "reset")[done]
+        self._simulations.restarted(np.flatnonzero(restarted))
         return done
+
+    def _drop_diverged(self, outcome: StepResult) -> None:
+        """The episode goes on where MuJoCo put it; the step that led there is not used."""
+        diverged = self._simulations.diverged()
+        for i in diverged:
+            self.guard.simulation_reset()
+            outcome.valid[i] = False
+        if len(diverged) == self.num_envs:
+            self.guard.all_failed(self.num_envs)
 
     def _reject(self, fine: NDArray[np.bool_], outcome: StepResult) -> None:
         bad = np.flatnonzero(~fine)
@@ -130,6 +145,7 @@ class VectorStepper:
         with contextlib.suppress(*ENV_ERRORS):
             self.env.close()
         self.env = self._make()
+        self._simulations = _simulations(self.env)
 
     def close(self) -> None:
         """Close the vector environment."""
@@ -142,3 +158,9 @@ class VectorStepper:
         array = as_obs(flat, shape, self._types.get(source))
         self._types.setdefault(source, array.dtype)
         return array.reshape(num_envs, -1)
+
+
+def _simulations(env: VectorEnv[Any, Any, Any]) -> Simulations:
+    """Those that can be looked at: of this process, not of others and not inside C++."""
+    inner = env.unwrapped
+    return Simulations(inner.envs if isinstance(inner, SyncVectorEnv) else ())

@@ -483,6 +483,47 @@ def test_a_simulation_that_diverged_and_reset_itself_is_noticed(
 
 
 @pytest.mark.fault("F45")
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("at", [1, 2, 8])
+def test_a_simulation_that_diverged_in_a_vector_environment_is_noticed(
+    mode: AutoresetMode, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env_id = "Hopper-v5"
+    spec = inspect_env(env_id, env_id)
+    makers = [partial(gym.make, env_id), partial(Diverging, env_id, at)]
+    make = partial(SyncVectorEnv, makers, autoreset_mode=mode)
+    group = EnvGroup(VectorStepper(make(), make), spec)
+    rows = np.zeros(2, row_layout(spec).dtype)
+    group.reset(seed=0)
+    actions = np.zeros((2, spec.action_size), np.float32)
+    stored = [group.step(actions, actions, 0, rows) for _ in range(at + 2)]
+    group.close()
+    assert stored == [2] * (at - 1) + [1, 2, 2]
+    assert group.guard.simulation_resets == 1
+    assert group.guard.errors == group.guard.rejected == 0
+
+
+def two_pendulums(mode: AutoresetMode) -> Any:
+    """Their episodes are short, so that they are reset often."""
+    return SyncVectorEnv([partial(gym.make, "InvertedPendulum-v5")] * 2, autoreset_mode=mode)
+
+
+@pytest.mark.fault("F45")
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_resets_of_a_vector_environment_are_not_taken_for_divergence(mode: AutoresetMode) -> None:
+    spec = inspect_env("InvertedPendulum-v5", "InvertedPendulum-v5")
+    group = EnvGroup(make_stepper(partial(two_pendulums, mode), 2), spec)
+    rows = np.zeros(2, row_layout(spec).dtype)
+    group.reset(seed=0)
+    actions = np.ones((2, spec.action_size), np.float32)
+    for _ in range(200):
+        group.step(actions, actions, 0, rows)
+    group.close()
+    assert group.guard.simulation_resets == 0
+
+
+@pytest.mark.fault("F45")
 def test_a_sound_simulation_is_left_alone() -> None:
     spec = inspect_env("HalfCheetah-v5", "HalfCheetah-v5")
     group = EnvGroup(make_stepper("HalfCheetah-v5", 2), spec)
