@@ -16,6 +16,7 @@ from learner_stage import LearnerStage
 from spreeze.learning.state import named
 from spreeze.roles.learner import Learner, saver
 from spreeze.run import plan
+from spreeze.run.shutdown import GRACE_S
 from spreeze.store import replay_store
 from spreeze.store.checkpoint import load_training
 from spreeze.store.replay_store import ReplayStore
@@ -236,16 +237,107 @@ def test_a_full_disk_costs_rows_and_checkpoints_but_not_the_learner(
     stage.work(learner, 12, seconds=0.1)
     point = settled(stage, learner)
     assert stage.control.learner["saves_failed"] == 1
-    assert "were not saved: " in capsys.readouterr().out
+    assert "were not saved, from number 0 on: " in capsys.readouterr().out
     monkeypatch.undo()
     stage.write(80)
     learner.close()
-    assert point.rows == (0, 320)
+    assert point.rows == (0, 0), "none is on disk"
     resumed = stage.start(resume=stage.folder)
-    assert resumed._replay.num_rows == 320, "the block was not full, so it was written again"
+    assert resumed._replay.num_rows == 320, "they were written with the next one"
     stage.work(resumed)
     assert sorted(stage.numbers(resumed)) == list(range(400)), "the others come from the lanes"
     resumed._saver._pool.shutdown()  # type: ignore[union-attr]
+
+
+@pytest.mark.fault("F64")
+def test_rows_that_the_disk_refused_are_written_with_the_next_checkpoint(
+    stage: LearnerStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_store, "BLOCK_BYTES", 100 * stage.algorithm_row_bytes)
+    write = ReplayStore.write
+
+    def refuse(store: ReplayStore, first: int, rows: Any) -> None:
+        if first == 100:
+            raise OSError(28, "No space left on device")
+        write(store, first, rows)
+
+    stage.write(400)
+    learner = stage.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplayStore, "write", refuse)
+        stage.work(learner, 12, seconds=0.1)
+        point = settled(stage, learner)
+    assert point.rows == (0, 100), "a checkpoint names the rows that are on disk"
+    assert stage.control.learner["saves_failed"] == 1
+    stage.write(80)
+    stage.work(learner)
+    learner.close()
+    resumed = stage.start(resume=stage.folder)
+    assert sorted(stage.numbers(resumed)) == list(range(480))
+    resumed.close()
+
+
+@pytest.mark.fault("F65")
+def test_rows_keep_their_numbers_while_the_window_moves_on_and_the_disk_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = LearnerStage(tmp_path / "r", **{"checkpoint.every_s": 1.0, "replay.capacity": 400})
+    monkeypatch.setattr(replay_store, "BLOCK_BYTES", 40 * stage.algorithm_row_bytes)
+    may_write, written, write = threading.Event(), dict[int, int](), ReplayStore.write
+
+    def slow(store: ReplayStore, first: int, rows: Any) -> None:
+        assert may_write.wait(60)
+        numbers = np.rint(rows.view(layout.dtype)["obs"][:, 0, 0] * 1e6).astype(int)
+        written.update(zip(range(first, first + len(rows)), numbers.tolist(), strict=True))
+        write(store, first, rows)
+
+    monkeypatch.setattr(ReplayStore, "write", slow)
+    learner, taken = stage.start(), dict[int, int]()
+    replay = learner._replay
+    layout = replay.layout
+    for _ in range(12):
+        stage.write(160)
+        stage.work(learner, 2, seconds=1.0)
+        taken |= dict(zip(range(replay.oldest, 10_000), stage.numbers(learner), strict=False))
+    may_write.set()
+    learner.close()
+    assert written == {number: taken[number] for number in written}
+    assert set(range(replay.oldest, replay.num_inserted)) <= set(written)
+    stage.close()
+
+
+@pytest.mark.fault("F65")
+def test_a_slow_disk_costs_the_newest_rows_at_the_end_but_not_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = LearnerStage(tmp_path / "r")
+    monkeypatch.setattr(replay_store, "BLOCK_BYTES", 10 * stage.algorithm_row_bytes)
+    write = ReplayStore.write
+
+    def slow(store: ReplayStore, first: int, rows: Any) -> None:
+        write(store, first, rows)
+        stage.seconds += 1
+
+    stage.write(800)
+    learner = stage.start()
+    stage.work(learner, 20)
+    began_s = stage.seconds
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplayStore, "write", slow)
+        learner.close()
+    assert stage.seconds - began_s < GRACE_S
+    last = load_training(stage.folder / "checkpoints")
+    assert last.updates == learner._updates
+    first, end = ResumePoint.of(last).rows
+    assert first == 0
+    assert 30 <= end <= 80, "four seconds, and what the thread has begun by then"
+    assert f"{800 - end} rows are not saved" in capsys.readouterr().out
+    other = LearnerStage(tmp_path / "other")
+    resumed = other.start(resume=stage.folder)
+    assert other.numbers(resumed) == stage.numbers(learner)[:end]
+    resumed.close()
+    for made in (stage, other):
+        made.close()
 
 
 def test_without_room_for_rows_none_are_kept(tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 A save is a generator that does a little at each unit of work of the learner: it copies rows a few
 megabytes at a time, then the last good state. A thread writes them to disk. There is at most one save at
 a time: one that is due while the disk is still busy is skipped. In serial mode everything happens at once.
+
+The state matters most. So if the disk refuses rows, the checkpoint is written without them, and those
+that the replay still holds are written with the next one. When the run ends, rows get a few seconds.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -32,6 +36,8 @@ from spreeze.store.resume_point import STEM, ResumePoint
 
 MOST_WAITING = 4
 """Blocks of rows that may wait for a slow disk."""
+LAST_ROWS_S = 4.0
+"""How long rows may take at the end of a run: the supervisor waits 10 s, and the checkpoint comes after them."""
 POLL_S = 0.001
 TUNED = ("active_samplers", "batch_size", "min_updates_per_step")
 
@@ -55,6 +61,10 @@ class Saver:
         """What a row's number on disk is more than its number in the replay."""
         self._stored = self._own = restored.rows_end if restored.same_run else 0
         """Rows before the first number are on disk; those from the second on, this learner has numbered."""
+        self._refused = False
+        """Whether the disk has refused rows of the save that is under way."""
+        self._rows_until_s = math.inf
+        """When to stop writing rows. In serial mode time stands still here, so all of them are written."""
         self._pool = None if ctx.config.serial else ThreadPoolExecutor(1, "saver")
         self._writing: deque[Future[None]] = deque()
         self._under_way: Generator[None, None, None] | None = None
@@ -93,14 +103,16 @@ class Saver:
             self._under_way = None
 
     def finish(self, boundary: bool) -> None:
-        """Wait for what is being written, then save the last good state and all rows."""
+        """Save the last good state, and before it the rows that the disk takes in time."""
         try:
             self._under_way = None
-            self._wait()
+            self._drop_waiting()
+            self._rows_until_s = self._ctx.now() + LAST_ROWS_S
             for _ in self._save(boundary, newest=False):
                 self._collect()
                 time.sleep(POLL_S)
-            self._wait()
+            while self._writing:
+                self._writing.popleft().result()
         finally:
             if self._pool is not None:
                 self._pool.shutdown()
@@ -108,12 +120,11 @@ class Saver:
     def _save(self, boundary: bool, newest: bool) -> Generator[None, None, None]:
         """One save, in small pieces; with `newest`, a newer state becomes the last good one first."""
         end, lanes = self._base + self._replay.num_inserted, self._intake.positions
-        first = self._base + self._replay.oldest
-        if self._store is None:
-            first = end
-        else:
-            first = max(first, end - self._store.max_rows)
-            yield from self._store_rows(first, end)
+        rows = (end, end)
+        if self._store is not None:
+            first = max(self._base + self._replay.oldest, end - self._store.max_rows)
+            stored = yield from self._store_rows(first, end)
+            rows = (min(first, stored), stored)
         if newest:
             while not self._last_good.take(self._updates):
                 yield
@@ -129,22 +140,30 @@ class Saver:
             episodes=control.samplers["episodes"].tolist(),
             tuned={name: float(control.supervisor[name]) for name in TUNED},
             lanes=lanes,
-            rows=(first, end),
+            rows=rows,
             serial=self._ctx.config.serial,
             boundary=boundary,
         )
         self._submit(self._write, state, good.random, good.updates, point)
 
-    def _store_rows(self, first: int, end: int) -> Generator[None, None, None]:
-        """Copy the rows that are not on disk yet, a block at a time, and have them written."""
+    def _store_rows(self, first: int, end: int) -> Generator[None, None, int]:
+        """Have the rows that are not on disk yet written, a block at a time; returns up to which they are."""
         store, replay = self._store, self._replay
         assert store is not None
+        while self._writing and not self._late:
+            yield
+        self._refused = False
         # The last block was not full: it is written again, with the rows that fill it.
         first = max(first, self._stored - self._stored % store.block_rows, self._own)
-        while (first := max(first, self._base + replay.oldest)) < end:
-            while len(self._writing) >= MOST_WAITING:
+        while first < end and not (self._refused or self._late):
+            if len(self._writing) >= MOST_WAITING:
                 yield
+                continue
+            # While the disk was busy, the window has moved on. From here to the copy it cannot.
+            first = max(first, self._base + replay.oldest)
             stop = min(end, first - first % store.block_rows + store.block_rows)
+            if first >= stop:
+                break
             rows = self._staging[: stop - first]
             replay.start_reading(first - self._base, rows)
             while not replay.has_read:
@@ -152,15 +171,32 @@ class Saver:
             self._submit(self._write_block, first, rows.numpy().copy())
             first = stop
             yield
-        self._stored = end
+        while self._writing and not self._late:
+            yield
+        self._drop_waiting()
+        stored = self._stored
+        if self._late and stored < end:
+            self._ctx.note(f"the disk is slow: the newest {end - stored:,} rows are not saved")
+        return stored
+
+    @property
+    def _late(self) -> bool:
+        return self._ctx.now() >= self._rows_until_s
 
     def _write_block(self, first: int, rows: Floats) -> None:
+        """Write rows, unless the disk has refused those before them; called in the thread."""
         assert self._store is not None
+        if self._refused:
+            return
         try:
             self._store.write(first, rows)
+            self._stored = first + len(rows)
         except OSError as error:
+            self._refused = True
             self._ctx.counters["saves_failed"] += 1
-            print(f"{len(rows):,} rows of the replay were not saved: {error}", flush=True)
+            print(
+                f"rows of the replay were not saved, from number {first:,} on: {error}", flush=True
+            )
 
     def _write(
         self, state: dict[str, Tensor], random: dict[str, Tensor], updates: int, point: ResumePoint
@@ -204,6 +240,6 @@ class Saver:
         while self._writing and self._writing[0].done():
             self._writing.popleft().result()
 
-    def _wait(self) -> None:
-        while self._writing:
-            self._writing.popleft().result()
+    def _drop_waiting(self) -> None:
+        """Give up what the thread has not begun: the last first, so that it cannot begin one meanwhile."""
+        self._writing = deque(work for work in reversed(self._writing) if not work.cancel())
