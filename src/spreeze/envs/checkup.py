@@ -238,7 +238,7 @@ def _play(patient: Patient) -> Found:
 def _faults(guard: EnvGuard, steps: int) -> Found:
     if guard.errors:
         said = f"{guard.errors} exceptions in {steps:,} steps. The newest:\n{guard.newest.strip()}"
-        yield Grade.PROBLEM, said, "Each costs an episode; above --limits.env-errors a run fails."
+        yield Grade.PROBLEM, said, "Each ends an episode; above --limits.env-errors a run fails."
     elif guard.rejected:
         said = f"{guard.rejected} bad numbers in {steps:,} steps: {guard.newest}"
         yield Grade.PROBLEM, said, "Such steps are not stored; find out where they come from."

@@ -65,7 +65,7 @@ def warnings_from(control: Control, batch_size: int) -> list[str]:
         )
     if broken := int(evaluator["broken_episodes"]):
         out.append(
-            f"{broken} evaluation episodes gave NaN or infinity and do not count; "
+            f"{broken} evaluation episodes broke off (an exception, NaN or infinity) and do not count; "
             "an evaluation with such an episode cannot become the best"
         )
     if rollbacks := int(learner["rollbacks"]):
