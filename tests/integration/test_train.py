@@ -417,7 +417,7 @@ def test_without_a_finite_episode_there_is_no_return_and_a_warning_says_why(runs
     assert run.summary["best_return"] is None
     assert run.summary["updates"] > 0
     said = " ".join(RunDir(run.path).read("status")["warnings"])
-    assert "evaluation episodes gave NaN or infinity and do not count" in said
+    assert "evaluation episodes broke off (an exception, NaN or infinity) and do not count" in said
 
 
 def test_a_screen_that_breaks_does_not_end_the_run(runs: str) -> None:

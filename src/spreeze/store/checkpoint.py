@@ -182,7 +182,7 @@ def _save(folder: Path, kind: Kind, updates: int, files: dict[str, bytes]) -> Pa
             write_new(draft / name, content)
         fault_point("checkpoint.written")
         for written in draft.iterdir():
-            sync(written)
+            sync(written, drop=True)  # it is read back from the disk
         sync(draft)
         fault_point("checkpoint.synced")
         read_checkpoint(draft, keep=False)

@@ -53,13 +53,14 @@ def write_new(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def sync(path: Path) -> None:
-    """Wait until a file or folder is on disk, and drop it from the cache, so that a reader sees the disk."""
+def sync(path: Path, *, drop: bool = False) -> None:
+    """Wait until a file or folder is on disk; with `drop`, the next reader sees the disk, not the cache."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         os.fsync(fd)
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if drop:
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from spreeze.errors import DamagedFile
 from spreeze.store.checkpoint import LoadedTraining, load_training
+from spreeze.store.tensors import MAX_TENSOR_BYTES
 
 STEM = "progress"
 """The name of its file in a checkpoint."""
@@ -75,9 +76,9 @@ def _count(number: Any) -> int:
 
 
 def find_resume_point(
-    run: str, serial: bool, *, keep: bool = True
+    run: str, serial: bool, *, keep: bool = True, limit: int = MAX_TENSOR_BYTES
 ) -> tuple[LoadedTraining, ResumePoint] | None:
-    """The checkpoint to continue from, and what it says; without `keep` it has no tensors.
+    """The checkpoint to continue from, and what it says; `keep` and `limit` as in `load_training`.
 
     None if a serial run has not reached its first boundary: it starts from the beginning.
     """
@@ -88,7 +89,7 @@ def find_resume_point(
 
     folder = Path(run) / "checkpoints"
     try:
-        loaded = load_training(folder, keep=keep, wanted=wanted)
+        loaded = load_training(folder, limit, keep=keep, wanted=wanted)
     except DamagedFile:
         if not serial:
             raise

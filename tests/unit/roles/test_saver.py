@@ -18,7 +18,7 @@ from spreeze.roles.learner import Learner, saver
 from spreeze.run import plan
 from spreeze.run.shutdown import GRACE_S
 from spreeze.store import replay_store
-from spreeze.store.checkpoint import load_training
+from spreeze.store.checkpoint import load_training, save_training
 from spreeze.store.replay_store import ReplayStore
 from spreeze.store.resume_point import ResumePoint
 from user_runs import wait_for
@@ -282,7 +282,7 @@ def test_rows_keep_their_numbers_while_the_window_moves_on_and_the_disk_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = LearnerStage(tmp_path / "r", **{"checkpoint.every_s": 1.0, "replay.capacity": 400})
-    monkeypatch.setattr(replay_store, "BLOCK_BYTES", 40 * stage.algorithm_row_bytes)
+    monkeypatch.setattr(replay_store, "BLOCK_BYTES", 20 * stage.algorithm_row_bytes)
     may_write, written, write = threading.Event(), dict[int, int](), ReplayStore.write
 
     def slow(store: ReplayStore, first: int, rows: Any) -> None:
@@ -300,6 +300,7 @@ def test_rows_keep_their_numbers_while_the_window_moves_on_and_the_disk_is_slow(
         stage.work(learner, 2, seconds=1.0)
         taken |= dict(zip(range(replay.oldest, 10_000), stage.numbers(learner), strict=False))
     may_write.set()
+    settled(stage, learner)
     learner.close()
     assert written == {number: taken[number] for number in written}
     assert set(range(replay.oldest, replay.num_inserted)) <= set(written)
@@ -350,5 +351,18 @@ def test_without_room_for_rows_none_are_kept(tmp_path: Path) -> None:
     resumed = stage.start(resume=stage.folder)
     assert resumed._replay.num_rows == 0
     assert resumed._updates == learner._updates
+    resumed.close()
+    stage.close()
+
+
+def test_a_checkpoint_larger_than_the_learners_state_is_not_read(tmp_path: Path) -> None:
+    stage = LearnerStage(tmp_path / "a")
+    stage.start().close()
+    small = load_training(stage.folder / "checkpoints")
+    train = {**small.tensors["train"], "more": np.zeros(1 << 19, np.float32)}
+    save_training(stage.folder / "checkpoints", 9, {"train": train}, small.data, keep=3)
+    resumed = stage.start(resume=stage.folder)
+    assert resumed._updates == 0
+    assert stage.control.learner["checkpoints_refused"] == 1
     resumed.close()
     stage.close()

@@ -16,6 +16,7 @@ from spreeze.store.checkpoint import check_tensors
 from spreeze.store.replay_store import FoundRows, ReplayStore
 from spreeze.store.resume_point import find_resume_point
 from spreeze.store.rundir import RunDir
+from spreeze.store.tensors import MAX_HEADER_BYTES
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,10 @@ def restore(ctx: Context, state: TrainingState, replay: Replay) -> Restored:
     run = ctx.config.resume
     if run is None:
         return Restored()
-    found = find_resume_point(run, ctx.config.serial)
+    vectors = named(state)
+    # The state is the largest file of a checkpoint. Beside a header, this leaves room for the others.
+    limit = sum(vector.nbytes for vector in vectors.values()) + MAX_HEADER_BYTES
+    found = find_resume_point(run, ctx.config.serial, limit=limit)
     if found is None:
         ctx.note(
             f"{run} ended before its first boundary, so this serial run starts from the beginning"
@@ -58,7 +62,7 @@ def restore(ctx: Context, state: TrainingState, replay: Replay) -> Restored:
     for path, why in loaded.refused:
         ctx.note(f"{path.name} is damaged and was passed over: {why}")
     ctx.counters["checkpoints_refused"] += len(loaded.refused)
-    vectors, stored = named(state), loaded.tensors["train"]
+    stored = loaded.tensors["train"]
     shapes = {name: tuple(vector.shape) for name, vector in vectors.items()}
     if problems := check_tensors(stored, shapes):
         raise DamagedFile(f"{loaded.path} does not fit these networks: {'; '.join(problems)}.")
