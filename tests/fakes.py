@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -250,6 +251,25 @@ class HangEnv(CountEnv):
         if self.total == 100 and "sampler-1" in setproctitle.getproctitle():
             time.sleep(3600)
         return super().step(action)
+
+
+def hangs_elsewhere(render_mode: str | None = None) -> gym.Env[Any, Any]:
+    """Hangs once in a step of the evaluator, and once in a step of the visualizer."""
+    for role in ("evaluator-0", "visualizer-0"):
+        if role in setproctitle.getproctitle():
+            return testing.FaultEnv(
+                fault="hang", at=30, once=f"hung-{role}", render_mode=render_mode
+            )
+    return testing.FaultEnv(render_mode=render_mode)
+
+
+class SlowToMake(CountEnv):
+    """Takes as long to make as it is told, and leaves its pid in a file."""
+
+    def __init__(self, seconds: float = 600.0) -> None:
+        super().__init__(length=10)
+        Path("pid").write_text(str(os.getpid()))
+        time.sleep(seconds)
 
 
 def broken_in_one_sampler() -> gym.Env[Any, Any]:

@@ -87,6 +87,42 @@ def test_roles_that_hang_are_replaced_and_their_logs_say_where(tmp_path: Path) -
     assert "killed" not in summary["faults"]
 
 
+@pytest.mark.fault("F05")
+@pytest.mark.timeout(90)
+def test_an_evaluator_and_a_visualizer_whose_environment_hangs_are_replaced(tmp_path: Path) -> None:
+    knobs = ("--visualizer.draw", "on", "--no-dashboard", "--learner.no-compile")
+    with training(tmp_path, "fakes:hangs_elsewhere", "--limits.step-s", "1", *knobs) as process:
+        pids = learning(tmp_path)
+        hung = ("evaluator-0", "visualizer-0")
+
+        def told(name: str) -> bool:
+            notes = read(tmp_path, "status")["warnings"]
+            return any(f"{name} was ended after" in n and "--limits.step-s" in n for n in notes)
+
+        for name in hung:
+            wait_for(lambda n=name: told(n) and read(tmp_path, "status")["pids"][n] != pids[n])  # type: ignore[misc]
+        wait_for(lambda: records(tmp_path / "runs" / "r", "evaluator-0"))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=15)
+    for name in hung:
+        log = (tmp_path / "runs" / "r" / "logs" / f"{name}.log").read_text()
+        assert "fault_env.py" in log, "the stack shows the step that hung"
+    assert read(tmp_path, "summary")["faults"]["hung"] == 2
+
+
+@pytest.mark.fault("F05")
+def test_an_environment_that_is_not_made_in_time_is_refused_before_the_run(tmp_path: Path) -> None:
+    limits = ("--limits.construct-s", "0.5", "--limits.reset-s", "0.1", "--limits.step-s", "0.1")
+    with training(tmp_path, "fakes:SlowToMake", *limits) as process:
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert "was not ready in time. If it needs longer, raise --limits.construct-s." in err
+    assert "Traceback" not in err
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    left = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert left == [tmp_path / "runs" / "r" / "logs" / "probe.log"]
+
+
 @pytest.mark.fault("F73")
 @pytest.mark.timeout(60)
 def test_a_run_that_was_suspended_continues_with_the_same_processes(tmp_path: Path) -> None:

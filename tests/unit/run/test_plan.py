@@ -6,17 +6,21 @@ import dataclasses
 import io
 import os
 import resource
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+import fakes
 from spreeze.cli.screen import Screen
-from spreeze.errors import UsageError
+from spreeze.errors import RunFailed, UsageError
 from spreeze.machine import affinity as affinity_module
 from spreeze.machine.facts import Gpu, Machine
-from spreeze.run.plan import Plan, create_run, make_plan
+from spreeze.run.plan import Plan, create_run, describe_env, make_plan
+from spreeze.run.processes.pool import Processes
+from spreeze.run.processes.servers import ForkServers, Server
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import get_knob, knob_names
 from spreeze.settings.defaults import config_with, default_config
@@ -218,3 +222,23 @@ def test_a_run_directory_is_for_its_user_alone(tmp_path: Path) -> None:
     assert run.path.stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "runs").stat().st_mode & 0o777 == 0o755
     assert "resumed" not in run.read("config")
+
+
+@pytest.mark.fault("F05")
+def test_the_knob_decides_how_long_an_environment_may_take_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    knobs = {"runs": str(tmp_path), "limits.reset_s": 0.1, "limits.step_s": 0.1}
+    config = config_with(default_config(env="x"), knobs)
+    env = partial(fakes.SlowToMake, 2.0)
+    server = Server(())
+    processes = Processes(ForkServers(server, server))
+    try:
+        short = config_with(config, {"limits.construct_s": 0.2})
+        with pytest.raises(RunFailed, match=r"raise --limits\.construct-s"):
+            describe_env(env, short, processes, [])
+        long = config_with(config, {"limits.construct_s": 60.0})
+        assert describe_env(env, long, processes, []).construct_s >= 2.0  # type: ignore[operator]
+    finally:
+        processes.close()
