@@ -7,6 +7,7 @@ arrived. Until then the copy before it is the last good one.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -136,11 +137,12 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Continue to draw where these states were taken."""
-    if "cpu" in states:
-        torch.set_rng_state(states["cpu"])
-    if "cuda" in states and device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)
+    """Continue to draw where these states were taken; with new numbers if this torch cannot read them."""
+    with contextlib.suppress(RuntimeError, TypeError):
+        if "cpu" in states:
+            torch.set_rng_state(states["cpu"])
+        if "cuda" in states and device.type == "cuda":
+            torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def _clones(vectors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from learner_stage import LearnerStage
-from spreeze.learning.last_good import not_finite
+from spreeze.learning.last_good import not_finite, set_random_states
 from spreeze.learning.replay import Replay
 from spreeze.learning.state import named
 from spreeze.learning.two_devices.updater import TwoDeviceUpdater
@@ -173,3 +173,11 @@ def test_huge_rewards_below_the_limit_never_reach_the_samplers_as_nan(
         assert np.isfinite(published(stage)).all()
     learner.close()
     assert threading.active_count() == 1
+
+
+@pytest.mark.fault("S12")
+def test_random_states_that_cannot_be_read_are_not_used() -> None:
+    before = torch.get_rng_state()
+    for nonsense in (torch.zeros(3, dtype=torch.uint8), torch.zeros(5056), torch.zeros(())):
+        set_random_states({"cpu": nonsense}, torch.device("cpu"))
+    assert torch.equal(torch.get_rng_state(), before)
