@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.panel import Panel
 
-from spreeze.cli.screen import page
+from spreeze.cli.drawing import page
 from spreeze.run.launch import launch
 from spreeze.settings.defaults import config_with, default_config
 

@@ -349,7 +349,10 @@ def test_an_evaluation_with_a_broken_episode_is_never_the_best(runs: str) -> Non
     assert run.summary["best_return"] in (None, -10.0)
     found = [line["eval/mean_reward"] for line in records(run.path, "evaluator-0")]
     assert set(found) <= {-10.0}
-    assert "gave NaN or infinity and do not count" in (run.path / "status.json").read_text()
+    assert (
+        "broke off (an exception, NaN or infinity) and do not count"
+        in (run.path / "status.json").read_text()
+    )
 
 
 def test_n_step_and_vector_environments_train(runs: str) -> None:

@@ -117,7 +117,8 @@ class Supervisor:
             outcome = INTERRUPTED
         finally:
             if processes and crew:
-                failure = self._stop(processes, crew) or failure
+                problem = self._stop(processes, crew)
+                failure = failure or problem
             elif rounds:
                 rounds.close()
             has_drawn = bool(self.control.visualizer["frames"])

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from spreeze.cli.screen import Screen, line, page, sparkline
+from spreeze.cli.drawing import line, page, sparkline
+from spreeze.cli.screen import Screen
 from spreeze.run.bottleneck import Bottleneck, Limit
 from spreeze.run.controller import BATCH, Change, Decision, Rates
 from spreeze.run.snapshot import Snapshot

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.cli.screen import print_choices
+from spreeze.cli.drawing import print_choices
 from spreeze.errors import UsageError
 from spreeze.machine.facts import detect_machine
 from spreeze.settings.build import build_config
