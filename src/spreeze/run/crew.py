@@ -32,7 +32,7 @@ from spreeze.wires.control import Control
 
 DUMP_S = 0.2
 """How long processes that hang get to write their stacks into their logs."""
-OBSERVER_LIVED_S = 10.0
+OBSERVER_LIVED_S = 3.0
 """The page and the tracker have no heartbeat; after this long they have done their work."""
 
 
