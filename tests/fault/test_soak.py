@@ -31,7 +31,7 @@ def test_noise_does_not_count_as_growth_and_a_leak_does() -> None:
 def test_the_verdict_names_what_is_wrong() -> None:
     leaking = Samples(TIMES, {"supervisor files": TIMES, "processes": [7.0] * 90})
     bad = Soak(90.0, samples=leaking, exit_code=1, left=["python (running)"], error="it fell off")
-    bad.kills["learner-0"], bad.hangs = 40, 3
+    bad.kills["learner-0"], bad.hangs = 40, 6
     bad.summary = {"best_return": -5.0, "faults": {"killed": 3}}
     text = "\n".join(bad.problems())
     for part in (
