@@ -61,7 +61,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
         "F47": "an environment that starts programs and threads",
         "F48": "an environment that prints without end, or closes its output",
         "F49": "an environment that changes signal handlers, folder or random seeds, or calls `os._exit`",
-        "F50": "an environment that needs long to start: limits of its own",
+        "F50": "an environment that takes long to start",
         "F51": "a segmentation fault or abort in an environment",
         "F52": "one environment is a hundred times slower than the others",
     },

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parent.parent
 OPENING = "<!-- faults:"
 BLOCK = re.compile(r"(<!-- faults: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEADER = ["id", "what is done", "status", "tests", "last result", "recovery, s"]
-SHOWN = 3
-"""Tests named in one cell; the others are counted."""
+SHOWN = 2
+"""Test files named in one cell; the others are counted."""
 NONE = "\N{EN DASH}"
 
 Results = dict[str, dict[str, Any]]
@@ -98,13 +98,11 @@ def table(group: str, marks: dict[str, set[str]], results: Results) -> str:
 
 
 def _shown(tests: list[str]) -> str:
-    links = []
-    for test in sorted(tests)[:SHOWN]:
-        path, _, name = test.partition("::")
-        links.append(f"[{name.removeprefix('test_').replace('_', ' ')}](../{path})")
-    if len(tests) > SHOWN:
-        links.append(f"{len(tests) - SHOWN} more")
-    return "; ".join(links) or NONE
+    files = sorted({test.partition("::")[0] for test in tests})
+    links = [f"[{Path(file).stem.removeprefix('test_')}](../{file})" for file in files[:SHOWN]]
+    if len(files) > SHOWN:
+        links.append(f"{len(files) - SHOWN} more")
+    return ", ".join(links) or NONE
 
 
 def summary(marks: dict[str, set[str]], results: Results) -> str:

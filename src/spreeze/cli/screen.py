@@ -32,7 +32,7 @@ class Terminal(Console):
     """Standard error. If it is a pipe that nobody reads any more, it falls silent."""
 
     def __init__(self) -> None:
-        """As rich finds it, but with a stream of its own: one that blocks must not hold up others."""
+        """As rich detects it, but on a separate stream, so that a blocked terminal blocks nothing else."""
         file: IO[str] | None = None
         if type(sys.stderr) is io.TextIOWrapper:  # not a notebook's
             raw = io.FileIO(os.dup(sys.stderr.fileno()), "w")

@@ -1,4 +1,4 @@
-"""A check-up of an environment: everything in it that is known to break runs, tried in a process of its own."""
+"""A check-up of an environment: everything that is known to break runs, tested in a separate process."""
 
 from __future__ import annotations
 

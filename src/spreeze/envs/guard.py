@@ -30,7 +30,7 @@ NUMBER_KINDS = {"f": "float", "i": "integer", "u": "integer", "b": "bool"}
 OTHER, STEP = int(Doing.OTHER), int(Doing.STEP)  # an enum takes four times as long to store
 
 ENV_ERRORS = (Exception, SystemExit)
-"""What an environment may raise as an error of its own: even sys.exit, but not a user's Ctrl-C."""
+"""Exceptions that count as the environment's: even sys.exit, but not the user's Ctrl-C."""
 
 
 class BadOutput(ValueError):

@@ -27,7 +27,7 @@ def cache_note() -> str | None:
     try:
         return f"{why}; {_private_folder()} is used instead. To choose one, set XDG_CACHE_HOME."
     except OSError:
-        return f"{why}: every run measures and compiles anew. Set XDG_CACHE_HOME to a folder."
+        return f"{why}: every run has to measure and compile again. Set XDG_CACHE_HOME to a folder."
 
 
 def _home_cache() -> Path:
