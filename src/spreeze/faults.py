@@ -46,7 +46,7 @@ class Fault(StrEnum):
     CHECKPOINT_REFUSED = "checkpoint_refused"
     """A stored checkpoint was damaged; an older one was used."""
     OUTPUT_DROPPED = "output_dropped"
-    """A line of metrics, a status or a picture could not be written."""
+    """A line of metrics, a print, a status or a picture could not be written."""
     LOG_CUT = "log_cut"
     """A log was full; its oldest lines were dropped."""
     ROWS_LOST = "rows_lost"

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.observations import NotFlattenable, parts_of
@@ -178,11 +178,20 @@ class _Resets:
     def __init__(self, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
         self._env, self.slowest_s = env, 0.0
 
-    def __call__(self, seed: int | None = None) -> Any:
+    def __call__(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         began_s = time.perf_counter()
-        obs, _ = self._env.reset(seed=seed)
+        obs, _ = self._env.reset(seed=seed, options=options)
         self.slowest_s = max(self.slowest_s, time.perf_counter() - began_s)
         return obs
+
+    def where(self, done: Any) -> None:
+        """Start a new episode where one has ended, unless the environment does that itself."""
+        if not np.any(done):
+            return
+        if not isinstance(self._env, VectorEnv):
+            self()
+        elif AutoresetMode(self._env.metadata["autoreset_mode"]) is AutoresetMode.DISABLED:
+            self(options={"reset_mask": done})
 
 
 def _try_out(
@@ -204,8 +213,7 @@ def _try_out(
             raise UsageError(
                 [f"env {spec.id}: step returned the reward {reward}; rewards must be finite."]
             )
-        if not vector and (terminated or truncated):
-            reset()
+        reset.where(terminated | truncated)
 
 
 def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> None:
@@ -236,8 +244,7 @@ def _measure_step_us(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _
         began = time.perf_counter()
         _, _, terminated, truncated, _ = env.step(action)
         spent_s.append(time.perf_counter() - began)
-        if num == 1 and (terminated or truncated):
-            reset()
+        reset.where(terminated | truncated)
         if sum(spent_s) > TIMED_S:
             break
     return 1e6 * sorted(spent_s)[len(spent_s) // 4] / num

@@ -119,6 +119,10 @@ class Context:
         with suppress(OSError, ValueError):  # an environment may have closed standard output
             print(f"{self.now():8.2f} s  {what}", flush=True)
 
+    def count_loss(self) -> None:
+        """Count a line or a picture that could not be written."""
+        self.counters["lines_lost"] += 1
+
     def wait(self, seconds: float) -> None:
         """Sleep because there is nothing to do, and count the time in `waited_s`."""
         before = self.now()
@@ -131,10 +135,6 @@ def join(
 ) -> Context:
     """Attach a job to the run's shared memory; returns its context."""
     block = resolved(job.config.sampler.envs_per_process)
-
-    def count_loss() -> None:
-        context.counters["lines_lost"] += 1
-
     context = Context(
         job=job,
         experience=Experience(arena, block),
@@ -142,8 +142,9 @@ def join(
         control=Control(arena),
         now=now,
         idle=idle,
-        recorder=Recorder(RunDir(job.run_path).metrics / f"{job.name}.jsonl", count_loss),
+        recorder=Recorder(RunDir(job.run_path).metrics / f"{job.name}.jsonl"),
     )
+    context.recorder.on_loss = context.count_loss
     return context
 
 

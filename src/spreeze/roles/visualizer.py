@@ -134,7 +134,7 @@ class VideoRecorder:
             ctx.counters["frames"] += 1
             write_atomic(ctx.run.live / "view.json", shown | state)
         except OSError:  # such as a full disk; the next one may work
-            ctx.counters["lines_lost"] += 1
+            ctx.count_loss()
         period_s = 1 / self._frames_hz
         self._next_frame_s = max(self._next_frame_s, ctx.now() - period_s) + period_s
 
@@ -207,7 +207,7 @@ class VideoRecorder:
                 title = subject.title(self.ctx.spec.id, view.total)
                 self.ctx.counters["videos"] += 1
         except OSError:  # such as a full disk, on which ffmpeg ends
-            self.ctx.counters["lines_lost"] += 1
+            self.ctx.count_loss()
         finally:
             with contextlib.suppress(OSError):
                 video.close(title)

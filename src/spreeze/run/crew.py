@@ -10,6 +10,7 @@ import dataclasses
 import signal
 import time
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import psutil
 
@@ -26,6 +27,7 @@ from spreeze.run.watchdog import Hang, Watchdog, signs_of_life
 from spreeze.run.wording import describe_hang
 from spreeze.settings.config import resolved
 from spreeze.store.checkpoint import has_training_checkpoint
+from spreeze.store.logs import open_log
 from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
@@ -62,6 +64,8 @@ class Crew:
         self._jobs = {job.name: job for job in jobs}
         self._observers = {task.name: task for task in observers}
         self._queue = StartQueue(config.limits.restarts_per_minute)
+        self._logs: dict[str, BinaryIO] = {}
+        """Opened once: a restart must not wait for a disk that hangs."""
         self._started_s: dict[str, float] = {}
         self._work_before: dict[str, int] = {}
         """How much work each role had done when it was started."""
@@ -102,6 +106,11 @@ class Crew:
         self._end_leaks()
         return None
 
+    def close(self) -> None:
+        """Close the logs."""
+        for log in self._logs.values():
+            log.close()
+
     def has_started(self, name: str) -> bool:
         """Whether a process was ever started."""
         return name in self._started_s
@@ -122,11 +131,16 @@ class Crew:
             self._work_before[name] = self._work_done(name)
             self._watchdog.started(name, signs[name])
         self._started_s[name] = time.monotonic()
-        child = start_task(self._processes, task, self._arena, self._run_dir.log(name))
+        child = start_task(self._processes, task, self._arena, self._log(name))
         self.children[name] = child
         self._progress.pids[name] = child.pid
         self.has_news = True
         fault_point("supervisor.started")
+
+    def _log(self, name: str) -> BinaryIO:
+        if name not in self._logs:
+            self._logs[name] = open_log(self._run_dir.log(name))
+        return self._logs[name]
 
     def _start_again(self, task: Task) -> str | None:
         """Start a process that is due; returns why the run cannot continue, if so."""

@@ -128,6 +128,7 @@ class Supervisor:
                 await_observers(
                     processes, crew.observing, self.interrupts, hurry=hurry, has_drawn=has_drawn
                 )
+                crew.close()
             self.directory_observers.close()
         if failure is not None:
             raise RunFailed(failure)

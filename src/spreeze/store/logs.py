@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,12 +17,15 @@ LOG_BYTES, KEPT_BYTES = 8 << 20, 1 << 20
 
 
 class _Forgiving(io.FileIO):
-    """A stream that drops what cannot be written."""
+    """A stream that drops what cannot be written, and counts it."""
+
+    on_loss: Callable[[], None] = staticmethod(lambda: None)
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError:
+            self.on_loss()
             return memoryview(data).nbytes
 
 
@@ -38,6 +42,11 @@ def forgive_failed_prints() -> None:
         stream = io.BufferedWriter(_Forgiving(fd, "w", closefd=False))
         text = _Open(stream, "utf-8", "backslashreplace", line_buffering=fd == 2)
         setattr(sys, name, text)
+
+
+def count_lost_prints(on_loss: Callable[[], None]) -> None:
+    """Call `on_loss` for each write to standard output or error that failed and was forgiven."""
+    _Forgiving.on_loss = staticmethod(on_loss)
 
 
 def cut_logs(folder: Path) -> tuple[int, int]:

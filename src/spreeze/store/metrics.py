@@ -58,7 +58,7 @@ class Recorder:
 
     def __init__(self, path: Path, on_loss: Callable[[], None] = lambda: None) -> None:
         """Open the file at `path` for appending; `on_loss` is called for each line that is lost."""
-        self._path, self._on_loss = path, on_loss
+        self._path, self.on_loss = path, on_loss
         self._fd: int | None = None
         with contextlib.suppress(OSError):  # tried again with each line
             self._fd = self._open()
@@ -75,7 +75,7 @@ class Recorder:
                 self._fd = self._open()
             _append_whole(self._fd, line.encode())
         except OSError:
-            self._on_loss()
+            self.on_loss()
 
     def close(self) -> None:
         """Close the file."""

@@ -48,7 +48,7 @@ class CompileState(IntEnum):
 _WORK = [
     ("beats", "<i8"),
     ("waited_s", "<f8"),
-    ("lines_lost", "<i8"),  # records and pictures that could not be written
+    ("lines_lost", "<i8"),  # records, prints and pictures that could not be written
 ]
 _ENV = [
     ("doing", "<i8"),  # a faults.Doing: what it does with its environments

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, MultiBinary
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import fakes
 from spreeze.envs.inspect import inspect_env
@@ -55,6 +56,14 @@ class LyingEnv(fakes.ReachEnv):
 def test_observations_that_do_not_fit_their_space_are_refused(obs: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         inspect_env(partial(LyingEnv, obs), "LyingEnv")
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_vector_environment_whose_episodes_end_at_once_is_tried_out(mode: AutoresetMode) -> None:
+    """Without auto-reset, a step after the end of an episode would raise."""
+    makers = [partial(fakes.CountEnv, length=length) for length in (2, 3)]
+    spec = inspect_env(partial(SyncVectorEnv, makers, autoreset_mode=mode), "MyEnv")
+    assert spec.vector_envs == 2
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

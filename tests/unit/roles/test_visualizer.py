@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.envs.rendering import view_without_display
 from spreeze.policy import Policy
 from spreeze.roles import visualizer
+from spreeze.roles.context import Context
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.checkpoint import save_best
 from spreeze.store.rundir import RunDir
@@ -33,7 +35,7 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     policy = Policy(spec, config.hyper.policy_form(spec))
     data = {"config": {"policy": policy.describe()}}
     assert save_best(run.checkpoints, 12, {"policy": policy.named()}, data)
-    return SimpleNamespace(
+    context = SimpleNamespace(
         run=run,
         spec=spec,
         config=config,
@@ -43,6 +45,8 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         seed=lambda: [0],
         now=lambda: 0.0,
     )
+    context.count_loss = partial(Context.count_loss, context)
+    return context
 
 
 @pytest.mark.parametrize(("seconds", "videos"), [(60.0, ["last.mp4"]), (0.0, [])])

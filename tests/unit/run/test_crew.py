@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle
 import pytest
@@ -100,6 +100,7 @@ class Stage:
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     stage = Stage(tmp_path, monkeypatch)
     yield stage
+    stage.crew.close()
     stage.recorder.close()
     stage.arena.close()
 
@@ -116,6 +117,19 @@ def test_all_that_end_at_once_are_started_at_once(stage: Stage) -> None:
     assert {name for name, _ in stage.started} == names
     assert stage.progress.faults == {Fault.KILLED: len(names)}
     assert stage.progress.restarts == len(names)
+
+
+@pytest.mark.fault("F64")
+def test_a_restart_opens_no_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that hangs would hold the supervisor up."""
+    stage.work()
+
+    def hang(_: Path) -> BinaryIO:
+        raise AssertionError("the supervisor would wait for the disk")
+
+    monkeypatch.setattr(module, "open_log", hang)
+    assert stage.end("sampler-1") is None
+    assert stage.started[-1][0] == "sampler-1"
 
 
 @pytest.mark.fault("F04")

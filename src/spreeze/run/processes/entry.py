@@ -14,6 +14,7 @@ from spreeze.faults import fault_point
 from spreeze.machine.affinity import keep_to_cores
 from spreeze.roles.context import drive, join
 from spreeze.run.processes.call_result import CallResult, Raised, Refused, Returned
+from spreeze.store.logs import count_lost_prints
 from spreeze.wires.arena import Arena
 
 
@@ -26,6 +27,7 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
         if job.config.cores == "separate":
             keep_to_cores(job.role == "learner", job.config.learner_cores)
         context = join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep)
+        count_lost_prints(context.count_loss)
         fault_point("role.joined")
         drive(context)
     except BaseException as error:  # an environment may call sys.exit

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
-from pathlib import Path
+from typing import BinaryIO
 
 import cloudpickle
 
@@ -19,7 +19,6 @@ from spreeze.roles.context import Job
 from spreeze.run.processes import forkserver
 from spreeze.run.processes.call_result import CallResult, Raised
 from spreeze.run.processes.servers import ForkServers, Server, no_process
-from spreeze.store.logs import open_log
 from spreeze.user_code import allowed
 from spreeze.wires.arena import Arena
 
@@ -222,7 +221,7 @@ def needs_torch(task: Job | Observer) -> bool:
     return isinstance(task, Job) and task.role == "learner"
 
 
-def start_task(processes: Processes, task: Job | Observer, arena: Arena, log: Path) -> Child:
+def start_task(processes: Processes, task: Job | Observer, arena: Arena, log: BinaryIO) -> Child:
     """Start a role or an observer, with its output appended to `log`."""
     fds: tuple[int, ...]
     if isinstance(task, Job):
@@ -231,9 +230,8 @@ def start_task(processes: Processes, task: Job | Observer, arena: Arena, log: Pa
     else:
         function, payload, fds = task.function, task.payload, task.fds
     try:
-        with open_log(log) as output:
-            return processes.start(
-                task.name, function, payload, output.fileno(), fds, with_torch=needs_torch(task)
-            )
+        return processes.start(
+            task.name, function, payload, log.fileno(), fds, with_torch=needs_torch(task)
+        )
     except OSError as error:  # such as too many open files
         raise StartFailed(f"could not start {task.name}: {error.strerror}") from None
