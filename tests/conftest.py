@@ -54,6 +54,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    os.environ["SPREEZE_BACKGROUND"] = "0"  # no process outlives its test
     # The code that calls the kernels is compiled without optimisation: seconds faster, same results.
     os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
 

@@ -125,7 +125,8 @@ def run_spreeze(task: Task, seed: int, folder: Path) -> tuple[float | None, Curv
     command = ["train", task.env, "--target", str(task.target), "--time", f"{task.limit_s}s"]
     command += ["--seed", str(seed), "--runs", str(folder), "--name", name]
     cache = {"XDG_CACHE_HOME": str(folder / f"cache-{seed}")} if task.cold else {}
-    _run([sys.executable, "-m", "spreeze", *command], env=os.environ | cache)
+    alone = {"SPREEZE_BACKGROUND": "0"}  # nothing of this run goes on beside the next one
+    _run([sys.executable, "-m", "spreeze", *command], env=os.environ | alone | cache)
     run = RunDir(folder / name)
     return run.read("summary")["time_to_target_s"], read_curve(run).tolist()
 

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import setproctitle
 import tyro
@@ -81,7 +81,7 @@ def report(run: Run, config: Config) -> str:
         f"{_unsaved(run)}"
         f"Run:  {RunDir(run.path).short_path}"
         f"{next_line if has_policy else ''}"
-        f"{_tip(summary, config)}"
+        f"{_compile_note(run, config)}"
     )
 
 
@@ -94,15 +94,31 @@ def _unsaved(run: Run) -> str:
     )
 
 
-def _tip(summary: dict[str, Any], config: Config) -> str:
-    """How to have compiled updates from the start, if this run ended before there were any."""
-    from spreeze.algos.base import update_knobs
+def _compile_note(run: Run, config: Config) -> str:
+    """What becomes of the compilation that this run did not wait for: it is finished, or there is a tip."""
     from spreeze.machine.facts import compiler
+    from spreeze.run import finish_compiling
 
+    summary = run.summary
     ended_before = summary["compiled"] is None and summary["updates"] > 0
     possible = config.learner.compile and not config.serial
     if not ended_before or not possible or (summary["device"] == "cpu" and not compiler()):
         return ""
+    stopped = summary["reason"] == "stopped"  # whoever stops a run wants nothing to go on
+    may_go_on = not stopped and finish_compiling.background_allowed()
+    if not may_go_on or not finish_compiling.start(RunDir(run.path), config.algo):
+        return _tip(config)
+    return (
+        "\nNote: the update is still being compiled, in the background and for at most "
+        f"{finish_compiling.LIMIT_S // 60} minutes."
+        "\n      After that, runs of this task learn about twice as fast from the start."
+    )
+
+
+def _tip(config: Config) -> str:
+    """How to compile the update of this task before its next run."""
+    from spreeze.algos.base import update_knobs
+
     usual, own = default_config(config.algo, config.env, device=config.device), ":" in config.algo
     updates = [
         (update_knobs(type(x.hyper), asdict(x.hyper), own), x.learner, x.replay)
