@@ -39,18 +39,14 @@ from user_runs import records
 WAYS = [("cpu", "float32"), ("cpu", "bf16")]
 if torch.cuda.is_available():
     WAYS += [("cuda", "float32"), ("cuda", "tf32"), ("cuda", "bf16")]
-# Each compilation takes half a minute: the other algorithms, and bfloat16 on a CPU, run in `make learning`.
-# That an update is the same operations whatever the numbers is tested below for all of them.
-OFTEN = {("sac", "Box", *way) for way in WAYS if way != ("cpu", "bf16")}
-CASES = [
-    case if case in OFTEN else pytest.param(*case, marks=pytest.mark.learning)
-    for case in [(*case, *way) for case in cases.CASES for way in WAYS]
-]
+CASES = [(*case, *way) for case in cases.CASES for way in WAYS]
 ROUNDS = 30
 ROUNDING, KINKS, KINK = 1e-5, 3, 2e-2
 """How far one round may be off, as a fraction of each vector's norm. Sometimes an input of a ReLU is so close
 to zero that rounding decides whether a gradient passes. With PPO's thousand steps per batch that happened
-once or twice in thirty rounds, and never with a smooth function in place of the ReLU."""
+once or twice in thirty rounds, and never with a smooth function in place of the ReLU; with FastTD3 once in
+thirty rounds on one kind of processor."""
+KINKED = ("ppo", "fasttd3")
 LESS_PRECISE, MOMENTS = 5e-3, 0.5
 """The same in TF32 or bfloat16, and for Adam's moments. Plain updates in bfloat16 were off by at most
 2.4e-3 and 0.25, over three times thirty rounds of each algorithm; a wrong gradient is off by 1."""
@@ -62,6 +58,7 @@ def key(
     batch_size: int = 64,
     device: str = "cpu",
     kind: str = "Box",
+    fused: bool = True,
 ) -> CompileKey:
     return CompileKey(
         algo=name,
@@ -72,6 +69,7 @@ def key(
         device=device,
         precision=precision,
         threads=1,
+        fused=fused,
     )
 
 
@@ -115,10 +113,10 @@ def compiled(made: CompileKey, log: Path) -> Any:
 
 
 def test_loading_leaves_no_files_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made = key("sac", "float32")
     step = compiled(made, tmp_path / "log")
-    assert not list(tmp_path.glob("aotinductor*"))
+    assert not list(tmp_path.iterdir())
     assert find_mismatch(made, filled(made), step) is None, "it works without them"
 
 
@@ -142,7 +140,7 @@ def test_many_compiled_updates_equal_the_plain_ones(
         torch._foreach_copy_(list(fast.state.values()), list(exact.state.values()))
     if precision == "float32":
         worst = [max(off.values()) for off in offs]
-        assert sum(off > ROUNDING for off in worst) <= (KINKS if name == "ppo" else 0), worst
+        assert sum(off > ROUNDING for off in worst) <= (KINKS if name in KINKED else 0), worst
         assert max(worst) < KINK, worst
     else:
         worst_of = {key: max(off[key] for off in offs) for key in exact.state}
@@ -182,7 +180,7 @@ def test_where_our_kernels_do_not_work_the_plain_update_is_compiled(
 
     monkeypatch.setattr(compiling, "_compile", compile_or_fail)
     monkeypatch.setattr(CompileKey, "arithmetic", "fused_bf16")
-    compiling.compile_step(key(precision="bf16"))
+    compiling.compile_step(key(precision="bf16", fused=False))
     assert tried == ["fused_bf16", "bf16"]
     assert "out of shared memory" in capsys.readouterr().err
 
@@ -229,31 +227,27 @@ def test_a_missing_compiler_is_the_reason(tmp_path: Path, monkeypatch: pytest.Mo
     assert "no C++ compiler" in refusal.detail
 
 
-def test_a_compilation_that_fails_says_where_to_look(
+def test_a_compilation_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("spreeze.learning.fusion.cpu.compiler", lambda: "/bin/false")
+    refusal = refusal_of(Compilation(key(batch_size=66), tmp_path / "log"))
+    assert refusal.reason is RefusalReason.COMPILATION_FAILED
+    assert "compilation failed" in refusal.detail
+    assert not list((tmp_path / "cache").rglob("*.bin")), "nothing half-made is kept"
+
+
+def test_a_compiler_process_that_fails_says_where_to_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CXX", "/bin/false")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    refusal = refusal_of(Compilation(key(batch_size=66), tmp_path / "log"))
+    """Torch's compiler makes updates for a GPU; here there is none."""
+    if torch.cuda.is_available():
+        pytest.skip("the compiler would succeed")
+    monkeypatch.setattr(CompileKey, "path", lambda _: tmp_path / "none")
+    made = key(batch_size=66, device="cuda", fused=False)
+    refusal = refusal_of(Compilation(made, tmp_path / "log"))
     assert refusal.reason is RefusalReason.COMPILATION_FAILED
     assert str(tmp_path / "log") in refusal.detail
     assert "Error" in (tmp_path / "log").read_text()
-
-
-def test_an_update_that_cannot_be_loaded_never_leaves_the_compiler(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Loading it may even crash the process, and that must not be the learner."""
-    import torch._inductor
-
-    def write(_: Any, package_path: str) -> None:
-        Path(package_path).write_bytes(b"not a compiled update")
-
-    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", write)
-    made = key(batch_size=68)
-    with pytest.raises(RuntimeError):
-        compiling.compile_step(made)
-    assert not made.path().exists()
 
 
 def test_a_broken_file_in_the_cache_is_removed_and_reported(tmp_path: Path) -> None:
@@ -321,40 +315,6 @@ def test_a_verified_update_is_not_verified_again(
     assert verified == ["verified"]
 
 
-@pytest.mark.parametrize(
-    ("device", "cores", "begun"),
-    [
-        ("cpu", "shared", [0, 0, 0, 1]),
-        ("cpu", "separate", [1, 1, 1, 1]),
-        ("cuda", "shared", [1, 1, 1, 1]),
-    ],
-)
-def test_on_shared_cores_compiling_starts_after_a_delay(
-    device: str, cores: str, begun: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, started, made = [1000.0], [], key(device=device, batch_size=67)
-
-    def start(_: Compilation) -> Any:
-        started.append(clock[0])
-        return SimpleNamespace(poll=lambda: None, kill=lambda: None, wait=lambda: None)
-
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(Compilation, "_start_process", start)
-    monkeypatch.setattr(CompileKey, "path", lambda _: tmp_path / "none yet")
-    monkeypatch.setattr(UpdateRunner, "_keys", lambda *_: [made])
-    updater = filled(key(batch_size=67))
-    ctx = context(67, tmp_path, device=device, cores=cores)
-    learner = UpdateRunner(ctx, updater, updater._replay)
-    clock[0] += 5  # until there is something to learn from
-    seen = []
-    for seconds in (0, 1, 8.9, 0.2):
-        clock[0] += seconds
-        learner.run()
-        seen.append(len(started))
-    learner.close()
-    assert seen == begun
-
-
 def test_what_another_run_compiles_meanwhile_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +323,7 @@ def test_what_another_run_compiles_meanwhile_is_used(
     ready, path = made.path(), tmp_path / f"later{made.path().suffix}"
     monkeypatch.setattr(CompileKey, "path", lambda _: path)
     monkeypatch.setattr(Compilation, "_start_process", lambda _: pytest.fail("compiled again"))
+    made = dataclasses.replace(made, fused=False)  # torch's compiler waits before it starts
     compilation = Compilation(made, tmp_path / "log", wait_s=0.1)
     assert compilation.poll() is None
     path.write_bytes(ready.read_bytes())
@@ -376,7 +337,7 @@ def test_a_compiler_that_cannot_be_started_does_not_end_learning(
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(job.subprocess, "Popen", start)
-    refusal = refusal_of(Compilation(key(batch_size=68), tmp_path / "log"))
+    refusal = refusal_of(Compilation(key(batch_size=68, fused=False), tmp_path / "log"))
     assert refusal.reason is RefusalReason.NOT_STARTED
     assert "Cannot allocate memory" in refusal.detail
 

@@ -50,6 +50,7 @@ def default_key(
         device=device,
         precision=precision,
         threads=threads,
+        fused=device == "cpu",
     )
 
 

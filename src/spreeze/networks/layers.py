@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ Arithmetic = Literal["float32", "bf16", "fused_bf16"]
 FUSED_INPUTS, FUSED_WIDTHS, FUSED_OUTPUTS = 128, (64, 128, 256), 64
 """Largest input, hidden widths and largest output of the fused kernels: all inputs of a row fit on the chip."""
 SPLIT_FROM_ROWS, NUM_SPLITS = 2048, 16
-"""On a GPU, float32 batched products of at least this many rows are split into this many parts."""
+"""On a GPU, gradients of float32 batched products over at least this many rows are summed in this many parts."""
 UNPADDED_OUTPUTS = 16
 """Layers with at most this many outputs are not padded: padding would cost more than it saves."""
 
@@ -128,16 +128,35 @@ def pad_for_tensor_cores(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tenso
 
 
 def _ensemble_matmul(x: Tensor, w: Tensor) -> Tensor:
-    """x [nets, B, in] @ w [nets, in, out].
-
-    The gradient of w sums over all rows. In float32, cuBLAS gives that sum to a few of the GPU's many
-    processors unless the rows are split into parts, each with a copy of w.
-    """
-    nets, rows, size = x.shape
+    """x [nets, B, in] @ w [nets, in, out]."""
+    rows = x.shape[1]
     if not x.is_cuda or w.dtype != torch.float32 or rows < SPLIT_FROM_ROWS or rows % NUM_SPLITS:
         return torch.bmm(x, w)
-    copies = w.unsqueeze(1).expand(-1, NUM_SPLITS, -1, -1).reshape(nets * NUM_SPLITS, *w.shape[1:])
-    return torch.bmm(x.reshape(nets * NUM_SPLITS, -1, size), copies).view(nets, rows, -1)
+    product: Tensor = _SplitGradient.apply(x, w)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _SplitGradient(torch.autograd.Function):
+    """A batched product whose gradient by w is computed in parts.
+
+    It sums over all rows, and in float32 cuBLAS gives that sum to a few of the GPU's many processors.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return torch.bmm(x, w)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, w = ctx.saved_tensors
+        by_x = torch.bmm(grad, w.mT) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return by_x, None
+        nets, rows, _ = x.shape
+        parts = (nets * NUM_SPLITS, rows // NUM_SPLITS, -1)
+        by_w = torch.bmm(x.reshape(parts).mT, grad.reshape(parts))
+        return by_x, by_w.view(nets, NUM_SPLITS, *w.shape[1:]).sum(1)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from spreeze.run.warnings import (
 from spreeze.run.wording import describe_bottleneck, describe_changes, describe_rates
 from spreeze.settings.config import Config, resolved
 from spreeze.store.metrics import Mean, Rate, Records, Thinned, finite, record_interval
-from spreeze.wires.control import CompileState, Control
+from spreeze.wires.control import Control
 
 MEASURE_EVERY_S = 1.0
 """How often CPU and GPU use are measured; a line of metrics is written as often, in a long run less often."""
@@ -141,7 +141,6 @@ class Progress:
         now = self._counts()
         first = self._first or now
         seconds = max(now.time_s - first.time_s, 1.0)
-        compiled = control.compile_state
         placement = PLACEMENTS[int(control.learner["replay_placement"])]
         values = {
             "env": config.env,
@@ -172,9 +171,8 @@ class Progress:
             "faults": fault_counts(control, self.faults),
             "stop_reason": self.stop_reason,
             "device": config.device,
-            "compiled": None
-            if compiled == CompileState.PLAIN
-            else compiled == CompileState.COMPILED,
+            "update_form": control.compile_state.name.lower(),
+            "prepared": bool(control.learner["prepared"]),
             "replay_placement": placement if self._first else config.replay.placement,
             "out_of_memory": memory_fallback_note(control, self.batch_size),
         }

@@ -43,6 +43,8 @@ class CompileState(IntEnum):
     NO_CPP_COMPILER = 2
     REFUSED = 3
     """Compilation failed, or its result differs from the plain update."""
+    FUSED = 4
+    """Compiled by our own compiler; torch's is at work on a faster form."""
 
 
 _WORK = [
@@ -74,6 +76,7 @@ LEARNER = [
     ("replay_rows", "<i8"),
     ("saves_failed", "<i8"),
     ("compiled", "<i8"),  # a CompileState
+    ("prepared", "<i8"),  # whether the first update was compiled
     ("rollbacks", "<i8"),  # how often the networks went back to their last good state
     ("checkpoints_refused", "<i8"),  # damaged ones that were passed over
     ("batch_size", "<i8"),  # in use; 0 until the learner is up

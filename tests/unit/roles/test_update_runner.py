@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +12,15 @@ import torch
 
 import cases
 from spreeze.learning.compiled.job import Refusal, RefusalReason
+from spreeze.learning.compiled.key import CompileKey
 from spreeze.learning.compiled.load import CompiledUpdate
 from spreeze.learning.compiled.verify import Verification
 from spreeze.learning.state import init_state
 from spreeze.learning.two_devices.updater import AnyUpdater, TwoDeviceUpdater
 from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.roles.learner import update_runner
-from spreeze.roles.learner.update_runner import UpdateRunner
+from spreeze.roles.learner.compile_key import compile_keys
+from spreeze.roles.learner.update_runner import COMPILE_DELAY_S, UpdateRunner
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.control import CompileState
 
@@ -30,6 +33,10 @@ class Harness:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, device: str = "cpu") -> None:
         self.results: dict[tuple[int, str], Refusal | None] = {}
         """By batch size and part; None is a compiled update."""
+        self.later_results: dict[tuple[int, str], Refusal | None] = {}
+        """The same of torch's compiler, which follows ours on a GPU."""
+        self.begun: list[tuple[int, bool, float]] = []
+        """Batch size, whether it is ours, and delay of each compilation."""
         self.mismatch: str | None = None
         self.compiled_runs: list[int] = []
         knobs = {"device": device, "learner.batch_size": 32, "replay.capacity": 300}
@@ -52,20 +59,22 @@ class Harness:
         monkeypatch.setattr(update_runner, "verify", lambda *_: Verification(self.mismatch))
         self.runner = UpdateRunner(self.ctx, self.updater, replay)
 
-    def compilation(self, key: Any, _log: Path, _wait_s: float) -> Any:
+    def compilation(self, key: Any, _log: Path, wait_s: float) -> Any:
         (part,) = (part for part in self.updater.parts if part.part == key.part)
+        self.begun.append((key.batch_size, key.fused, wait_s))
 
         def step(*inputs: torch.Tensor) -> Any:
             self.compiled_runs.append(key.batch_size)
             return part.plain(*inputs)
 
         def poll() -> Any:
-            result = self.results.get((key.batch_size, key.part), "running")
+            results = self.results if key.fused else self.later_results
+            result = results.get((key.batch_size, key.part), "running")
             if result == "running":
                 return None
             return result or CompiledUpdate(key, Path("x"), step, "digest")
 
-        return SimpleNamespace(poll=poll, close=lambda: None)
+        return SimpleNamespace(key=key, poll=poll, close=lambda: None)
 
     def run(self, batch_size: int = 32) -> tuple[int, CompileState]:
         """One chunk; returns what the control wire says."""
@@ -84,6 +93,48 @@ def test_updates_are_plain_until_the_compiled_form_is_verified(
     made.results[32, "whole"] = None
     assert made.run() == (32, CompileState.COMPILED)
     assert made.compiled_runs == [32]
+
+
+@pytest.fixture
+def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's compiler follows ours, though the updates of the test run on a CPU."""
+
+    def keys(config: Any, spec: Any, size: int, _: Any, fused: bool = False) -> list[CompileKey]:
+        (key,) = compile_keys(config, spec, size)
+        return [dataclasses.replace(key, fused=fused)]
+
+    monkeypatch.setattr(update_runner, "compile_keys", keys)
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_on_a_gpu_the_fused_form_runs_until_the_fastest_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Harness(monkeypatch)
+    assert made.begun == [(32, True, 0.0)], "it begins before there is anything to learn from"
+    made.results[32, "whole"] = None
+    assert made.run() == (32, CompileState.FUSED)
+    ((_, fused, wait_s),) = made.begun[1:]
+    assert not fused
+    assert 0 < wait_s <= COMPILE_DELAY_S, "torch's compiler takes cores from samplers: later"
+    made.later_results[32, "whole"] = None
+    assert made.run() == (32, CompileState.COMPILED)
+    assert len(made.begun) == 2
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_on_a_gpu_each_compiler_may_fail_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Harness(monkeypatch)
+    made.results[32, "whole"] = None
+    made.later_results[32, "whole"] = Refusal(RefusalReason.COMPILATION_FAILED, "torch's failed")
+    assert made.run() == made.run() == (32, CompileState.FUSED), "what works stays"
+    made.results[48, "whole"] = Refusal(RefusalReason.COMPILATION_FAILED, "ours failed")
+    assert made.run(48) == (32, CompileState.FUSED), "torch's may still be right"
+    made.later_results[48, "whole"] = None
+    assert made.run(48) == (48, CompileState.COMPILED)
+    assert capsys.readouterr().out == "torch's failed\nours failed\n"
 
 
 def test_a_size_stays_until_the_next_one_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -335,21 +335,15 @@ def test_a_run_that_never_learned_has_a_summary(stage: Any) -> None:
     assert summary["replay_placement"] == "host", "as planned"
 
 
-@pytest.mark.parametrize(
-    ("state", "compiled"),
-    [
-        (CompileState.PLAIN, None),
-        (CompileState.COMPILED, True),
-        (CompileState.NO_CPP_COMPILER, False),
-        (CompileState.REFUSED, False),
-    ],
-)
-def test_the_summary_says_whether_updates_were_compiled(
-    stage: Any, state: CompileState, compiled: bool | None
-) -> None:
+@pytest.mark.parametrize("state", CompileState)
+def test_the_summary_says_which_form_of_the_update_ran(stage: Any, state: CompileState) -> None:
     made = stage()
     made.after(1, compiled=state)
-    assert made.progress.summary(FINISHED)["compiled"] is compiled
+    summary = made.progress.summary(FINISHED)
+    assert summary["update_form"] == state.name.lower()
+    assert summary["prepared"] is False
+    made.after(1, prepared=1)
+    assert made.progress.summary(FINISHED)["prepared"] is True
 
 
 @pytest.mark.parametrize(("device", "age"), [("cpu", None), ("cpu,cpu", 3.0)])

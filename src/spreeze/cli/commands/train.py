@@ -95,23 +95,20 @@ def _unsaved(run: Run) -> str:
 
 
 def _compile_note(run: Run, config: Config) -> str:
-    """What becomes of the compilation that this run did not wait for: it is finished, or there is a tip."""
-    from spreeze.machine.facts import compiler
+    """What becomes of a faster form that this run did not wait for: it is finished, or there is a tip."""
     from spreeze.run import finish_compiling
 
     summary = run.summary
-    ended_before = summary["compiled"] is None and summary["updates"] > 0
-    possible = config.learner.compile and not config.serial
-    if not ended_before or not possible or (summary["device"] == "cpu" and not compiler()):
+    if summary["update_form"] != "fused":
         return ""
     stopped = summary["reason"] == "stopped"  # whoever stops a run wants nothing to go on
     may_go_on = not stopped and finish_compiling.background_allowed()
     if not may_go_on or not finish_compiling.start(RunDir(run.path), config.algo):
         return _tip(config)
     return (
-        "\nNote: the update is still being compiled, in the background and for at most "
+        "\nNote: a faster form of the update is still being compiled, in the background and for at most "
         f"{finish_compiling.LIMIT_S // 60} minutes."
-        "\n      After that, runs of this task learn about twice as fast from the start."
+        "\n      After that, runs of this task start with it."
     )
 
 
@@ -133,7 +130,7 @@ def _tip(config: Config) -> str:
         flags += ["--device", config.device]
     return (
         f"\nTip:  {_this_program()} tune {shlex.join(flags)}"
-        "\n      makes later runs about twice as fast from the start; this one ended before its update was compiled"
+        "\n      compiles a faster form of the update, so that later runs start with it"
     )
 
 

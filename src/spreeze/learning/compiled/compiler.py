@@ -1,6 +1,6 @@
-"""Compiles the update. This module is the program of the compiler's process.
+"""Compiles the update for a GPU with torch's compiler. This module is the program of the compiler's process.
 
-Compilation takes 10 to 60 seconds and holds Python's lock, so it never happens in the learner. This
+It takes 10 to 60 seconds and holds Python's lock, so it never happens in the learner. This
 process traces the function that the learner runs, compiles it as a whole and stores the result in the
 user's cache folder, under a name that is a digest of everything it depends on (`key`). The learner loads
 it (`job`), compares one update with the plain one (`verify`) and uses it from then on. The next run of the
@@ -12,7 +12,6 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import platform
 import sys
 import traceback
 import warnings
@@ -22,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spreeze.learning.compiled.key import CPU_SUFFIX, CompileKey, draft_path, set_precision
+from spreeze.learning.compiled.job import fuse_step
+from spreeze.learning.compiled.key import CompileKey, draft_path, set_precision
 from spreeze.learning.compiled.load import load_step
 from spreeze.learning.compiled.recording import save, watch_kernels
 from spreeze.learning.compiled.verify import ONE_ROW_TOLERANCE, find_mismatch
@@ -35,6 +35,9 @@ from spreeze.user_code import allow
 
 def compile_step(key: CompileKey) -> None:
     """Trace, compile and store the update; with our own kernels if the device supports them."""
+    if key.fused:
+        fuse_step(key)
+        return
     plain = unfused_arithmetic(key.precision)
     for arithmetic in dict.fromkeys((key.arithmetic, plain)):
         try:
@@ -50,9 +53,6 @@ def compile_step(key: CompileKey) -> None:
 
 def _compile(key: CompileKey, arithmetic: Arithmetic) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder() / "inductor")
-    if platform.machine() == "x86_64":
-        # Trust what the CPU says about AVX: trying out each variant takes seconds.
-        os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     torch.set_num_threads(key.threads)
     set_precision(key.precision)
     if (device := torch.device(key.device)).index is not None:
@@ -61,10 +61,7 @@ def _compile(key: CompileKey, arithmetic: Arithmetic) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_path(path, os.getpid())
     updater = key.updater(arithmetic, shape_only=True)  # the learner needs the memory
-    if path.suffix == CPU_SUFFIX:
-        _compile_for_cpu(updater, draft)
-    else:
-        _compile_for_gpu(key, updater, draft)
+    _compile_for_gpu(key, updater, draft)
     draft.replace(path)
 
 
@@ -74,16 +71,6 @@ def _trace(updater: Updater) -> tuple[torch.fx.GraphModule, tuple[Tensor, ...]]:
     inputs = updater.inputs(updater.batch_size)
     with torch.no_grad():
         return make_fx(updater.plain)(*inputs), inputs
-
-
-def _compile_for_cpu(updater: Updater, draft: Path) -> None:
-    import torch._inductor
-
-    traced, inputs = _trace(updater)
-    exported = torch.export.export(traced, inputs, strict=False)
-    torch._inductor.aoti_compile_and_package(exported, package_path=str(draft))
-    # If it crashes, it crashes here and not in the learner.
-    load_step(draft, updater.device)(*inputs)
 
 
 def _compile_for_gpu(key: CompileKey, updater: Updater, draft: Path) -> None:

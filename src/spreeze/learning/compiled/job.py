@@ -1,4 +1,4 @@
-"""One compilation: runs in another process, then loads the result."""
+"""One compilation: fused in a thread or compiled in another process, then loaded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from enum import Enum, auto
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
+
 from spreeze.learning.compiled.key import CompileKey, draft_path
 from spreeze.learning.compiled.load import CompiledUpdate, load_compiled, loads_instantly
+from spreeze.learning.fusion.fuse import fuse
 from spreeze.learning.step import StepFunction
 from spreeze.machine.affinity import other_cores
 from spreeze.machine.facts import compiler
+from spreeze.networks import unfused_arithmetic
 from spreeze.user_code import allowed
 
 SWITCH_S = 0.0005
@@ -55,7 +59,10 @@ class _Phase(Enum):
 
 
 class Compilation:
-    """Gets one compiled update: from the cache, or by compiling it in another process.
+    """Gets one compiled update: from the cache, or by compiling it.
+
+    Our own compiler (`learning.fusion`) takes a second and mostly lets go of Python's lock, so it runs in
+    a thread. Torch's takes half a minute and has a process of its own.
 
     WAITING -> COMPILING -> LOADING -> DONE, or straight to LOADING if the cache has it. A refusal leads
     to DONE from every phase. Call `poll` from time to time to advance it.
@@ -110,7 +117,10 @@ class Compilation:
         self._result, self._phase = result, _Phase.DONE
 
     def _start(self) -> None:
-        """Start the compiler's process."""
+        """Start to compile."""
+        if self.key.fused:
+            self._load_in_thread()
+            return
         try:
             self._process, self._phase = self._start_process(), _Phase.COMPILING
         except OSError as error:
@@ -160,13 +170,34 @@ class Compilation:
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         try:
-            self._finish(load_compiled(self.key, self._path))
-        except Exception as error:  # whatever is wrong with the file, the plain update works
-            self._path.unlink(missing_ok=True)
-            detail = f"the compiled update could not be loaded ({type(error).__name__}: {error})"
-            self._finish(Refusal(RefusalReason.NOT_LOADED, detail))
+            self._finish(self._loaded())
         finally:
             sys.setswitchinterval(before_s)
+
+    def _loaded(self) -> CompiledUpdate | Refusal:
+        """What is at the path, after our own compiler has made it if it must. The plain update always works."""
+        try:
+            if self.key.fused and not self._path.exists():
+                fuse_step(self.key)
+        except Exception as error:
+            detail = f"compilation failed ({type(error).__name__}: {error})"
+            return Refusal(RefusalReason.COMPILATION_FAILED, detail)
+        try:
+            return load_compiled(self.key, self._path)
+        except Exception as error:  # whatever is wrong with the file
+            self._path.unlink(missing_ok=True)
+            detail = f"the compiled update could not be loaded ({type(error).__name__}: {error})"
+            return Refusal(RefusalReason.NOT_LOADED, detail)
+
+
+def fuse_step(key: CompileKey) -> None:
+    """Make and store the fused form of an update; raises RuntimeError if there is none."""
+    path = key.path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = draft_path(path, os.getpid())
+    updater = key.updater(unfused_arithmetic(key.precision), shape_only=True)
+    fuse(updater.plain, updater.inputs(key.batch_size), torch.device(key.device), draft)
+    draft.replace(path)
 
 
 def compile_and_wait(key: CompileKey) -> StepFunction:

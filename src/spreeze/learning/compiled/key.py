@@ -24,7 +24,6 @@ from spreeze.networks import Arithmetic, unfused_arithmetic
 from spreeze.rows import Placement, row_layout
 from spreeze.spec import EnvSpec
 
-CPU_SUFFIX, GPU_SUFFIX = ".pt2", ".bin"
 SOURCE_ROOT = Path(__file__).parents[2]
 COMPILED_SOURCES = (
     *("learning/**/*.py", "algos/**/*.py", "networks/**/*.py", "policy/**/*.py"),
@@ -50,6 +49,8 @@ class CompileKey:
     """Whether the host samples the batches, because the device cannot read the replay."""
     part: Part = "whole"
     """What the device updates: everything, or one of the two networks."""
+    fused: bool = False
+    """Whether our own compiler makes it, within a second; always on a CPU. Otherwise torch's does."""
 
     def path(self) -> Path:
         """Where the compiled update is, or will be."""
@@ -65,8 +66,7 @@ class CompileKey:
         facts["torch"] = torch.__version__
         facts["source"] = _source_digest(own_file)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
-        suffix = CPU_SUFFIX if self.device == "cpu" else GPU_SUFFIX
-        return cache_folder() / "compiled" / f"{digest}{suffix}"
+        return cache_folder() / "compiled" / f"{digest}.bin"
 
     @property
     def arithmetic(self) -> Arithmetic:

@@ -71,7 +71,9 @@ class Launches:
         ]
         if any(output["place"][0] != ARENA for output in listing["outputs"]):
             raise RuntimeError("an output that is an input")
-        self._outputs = [[_view([arena], x) for x in listing["outputs"]] for arena in self._arenas]
+        self._outputs = [
+            [tensor_in([arena], x) for x in listing["outputs"]] for arena in self._arenas
+        ]
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """Enqueue everything on the current stream."""
@@ -109,8 +111,8 @@ def _allow_shared(function: c_void_p) -> None:
     driver("cuFuncSetAttribute", function, c_int(MAX_DYNAMIC_SHARED_SIZE), allowed)
 
 
-def _view(memories: Sequence[Tensor], tensor: dict[str, Any]) -> Tensor:
-    """A tensor of the list, as a view into one of the memories."""
+def tensor_in(memories: Sequence[Tensor], tensor: dict[str, Any]) -> Tensor:
+    """A tensor of a list, as a view into one of the memories; the last of them is the arena."""
     memory, offset = tensor["place"]
     base, dtype = memories[memory], getattr(torch, tensor["dtype"])
     storage = base.untyped_storage()
@@ -127,8 +129,8 @@ class _Product:
         self._tensors, self._out, self._factors = call["tensors"], call["out"], call["factors"]
 
     def __call__(self, memories: Sequence[Tensor], stream: c_void_p) -> None:
-        tensors = [_view(memories, tensor) for tensor in self._tensors]
-        self._function(*tensors, out=_view(memories, self._out), **self._factors)
+        tensors = [tensor_in(memories, tensor) for tensor in self._tensors]
+        self._function(*tensors, out=tensor_in(memories, self._out), **self._factors)
 
 
 class _Launch:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import shutil
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,8 +11,9 @@ from zipfile import is_zipfile
 
 import torch
 
-from spreeze.learning.compiled.key import CPU_SUFFIX, CompileKey
+from spreeze.learning.compiled.key import CompileKey
 from spreeze.learning.compiled.launches import Launches
+from spreeze.learning.fusion.fuse import is_fused, load_fused
 from spreeze.learning.step import StepFunction
 from spreeze.machine.cache import cache_folder
 
@@ -40,17 +39,13 @@ def load_compiled(key: CompileKey, path: Path) -> CompiledUpdate:
 
 def loads_instantly(path: Path) -> bool:
     """Whether a compiled update loads in milliseconds. Otherwise it takes seconds of Python imports."""
-    return path.suffix == CPU_SUFFIX or is_zipfile(path)
+    return is_zipfile(path)
 
 
 def load_step(path: Path, device: torch.device) -> StepFunction:
     """The function of a compiled update."""
-    if path.suffix == CPU_SUFFIX:
-        # The bare loader takes five milliseconds. torch's function around it imports the whole compiler:
-        # five seconds in which a learner on the same cores hardly gets anything done.
-        loader = torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1)
-        _remove_unpacked_files()
-        return lambda *inputs: loader.run(list(inputs))
+    if is_fused(path):
+        return load_fused(path, device)
     if is_zipfile(path):
         return Launches(path, device)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
@@ -62,10 +57,3 @@ def load_step(path: Path, device: torch.device) -> StepFunction:
         import spreeze.networks.fused  # noqa: F401  (registers operators that are called by name)
     step: StepFunction = CompiledArtifact.load(path=str(path), format="binary")
     return step
-
-
-def _remove_unpacked_files() -> None:
-    """Remove the temporary folder that the loader leaves. Files that are mapped need no name any more."""
-    mapped = Path("/proc/self/maps").read_text()
-    for folder in set(re.findall(r"/\S*/aotinductor_\w+(?=/)", mapped)):
-        shutil.rmtree(folder, ignore_errors=True)

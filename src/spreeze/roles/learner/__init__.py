@@ -20,6 +20,7 @@ from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.roles.pacing import NO_LIMIT, Pace, warmup_steps
 from spreeze.settings.config import resolved
 from spreeze.store.metrics import record_interval
+from spreeze.wires.control import CompileState
 
 LOG_EVERY_S = 1.0
 WAIT_S = 0.001
@@ -114,6 +115,9 @@ class Learner:
             ctx.note(f"{self._replay.num_rows:,} rows in the replay: learning begins")
             counters["first_update_s"] = ctx.now()
         self._runner.run()
+        if counters["updates"] == 0:
+            compiled = (CompileState.COMPILED, CompileState.FUSED)
+            counters["prepared"] = counters["compiled"] in compiled
         fault_point("learner.updated")
         self._updates += updater.chunk
         counters["rows_learned"] += updater.chunk * updater.batch_size

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
+from pathlib import Path
 
 import torch
 
@@ -26,8 +27,11 @@ from spreeze.wires.control import CompileState
 MIN_BATCH_SIZE = 256
 """Out of GPU memory, batches are halved down to this."""
 UNLIMITED = 1 << 62
-COMPILE_DELAY_S = 10.0
-"""Delay before compiling on shared cores; short tasks finish faster without it."""
+COMPILE_DELAY_S = 30.0
+"""Delay before torch's compiler starts: for half a minute it takes cores from samplers, so short tasks finish
+faster without it."""
+FUSING_LIMIT_S = 5.0
+"""How long the first update on a GPU waits for the fused form, which is ready sooner than plain kernels are loaded."""
 
 
 class Form(Enum):
@@ -36,9 +40,11 @@ class Form(Enum):
     PLAIN = auto()
     """Not compiled, and no compiled form is wanted."""
     COMPILING = auto()
-    """Plain, until the compiled form is loaded and verified."""
+    """Plain, until a compiled form is loaded and verified."""
+    FUSED = auto()
+    """Compiled by our own compiler and verified, until torch's has a form that is faster."""
     COMPILED = auto()
-    """Compiled, and verified against the plain update."""
+    """Compiled in the fastest form, and verified against the plain update."""
     NO_COMPILER = auto()
     """Plain: there is no C++ compiler."""
     REFUSED = auto()
@@ -50,6 +56,7 @@ class Form(Enum):
 REPORTED = {
     Form.PLAIN: CompileState.PLAIN,
     Form.COMPILING: CompileState.PLAIN,
+    Form.FUSED: CompileState.FUSED,
     Form.COMPILED: CompileState.COMPILED,
     Form.NO_COMPILER: CompileState.NO_CPP_COMPILER,
     Form.REFUSED: CompileState.REFUSED,
@@ -65,11 +72,12 @@ class UpdateRunner:
 
         PLAIN                                              if no compiled form is wanted
         COMPILING -> COMPILED | NO_COMPILER | REFUSED      otherwise; all three are final
+        COMPILING -> FUSED -> COMPILED                     on a GPU
         any form  -> OUT_OF_MEMORY                         if GPU memory runs out at this size
 
-    `_advance` makes the first two changes, `_need_less` the last. `_need_less` first moves the replay to
+    `_advance` makes all changes but the last. `_need_less` makes that one: it first moves the replay to
     the host; if that is not enough, it halves the batch size. While a new size is COMPILING, the
-    previous size stays in use if its form is final.
+    previous size stays in use if it is not.
     """
 
     def __init__(self, ctx: Context, updater: AnyUpdater, replay: Replay) -> None:
@@ -80,17 +88,19 @@ class UpdateRunner:
         self._forms: dict[int, Form] = {}
         """By batch size."""
         self._compilations: dict[int, list[Compilation]] = {}
-        """By batch size: one for each part of the update."""
+        """By batch size: one for each part of the update; none when all is decided."""
         # A serial run must repeat, so it must not change its arithmetic at a random moment.
         self._compile = ctx.config.learner.compile and not ctx.config.serial
         self._compile_from_s = 0.0
-        """When compiling may start on shared cores; the first update sets it."""
+        """When torch's compiler may start; the first update sets it."""
         if self._compile:
-            self._load_cached(resolved(ctx.config.learner.batch_size))
+            self._begin(resolved(ctx.config.learner.batch_size))
 
     def run(self) -> None:
         """One chunk of updates. If GPU memory is short, change to what needs less of it."""
-        self._compile_from_s = self._compile_from_s or time.monotonic() + COMPILE_DELAY_S
+        if not self._compile_from_s:
+            self._compile_from_s = time.monotonic() + COMPILE_DELAY_S
+            self._await_fused()
         while True:
             try:
                 self.poll()
@@ -107,11 +117,12 @@ class UpdateRunner:
         """Follow the batch size that the supervisor asks for, and advance its form."""
         updater, counters = self._updater, self._ctx.counters
         size = min(int(self._ctx.control.supervisor["batch_size"]), self._max_batch_size)
+        before = updater.batch_size  # `_advance` may change it to verify another size
         form = self._advance(size)
-        if form is Form.COMPILING and updater.batch_size <= self._max_batch_size:
-            running = self._forms.get(updater.batch_size, Form.COMPILING)
+        if form is Form.COMPILING and before <= self._max_batch_size:
+            running = self._forms.get(before, Form.COMPILING)
             if running is not Form.COMPILING:  # it stays until the new size is ready
-                size, form = updater.batch_size, running
+                size, form = before, running
         updater.batch_size = counters["batch_size"] = size
         counters["compiled"] = REPORTED[form]
 
@@ -128,18 +139,39 @@ class UpdateRunner:
         too_large = [size for size, form in self._forms.items() if form is Form.OUT_OF_MEMORY]
         return max(min(too_large) // 2, MIN_BATCH_SIZE) if too_large else UNLIMITED
 
+    def _await_fused(self) -> None:
+        """On a GPU plain updates would need half a second themselves before the first one runs."""
+        deadline = time.monotonic() + FUSING_LIMIT_S
+        while self._replay.device.type == "cuda" and time.monotonic() < deadline:
+            self.poll()
+            if self._forms[self._updater.batch_size] is not Form.COMPILING:
+                return
+            time.sleep(0.002)
+
     def _advance(self, size: int) -> Form:
         """Advance the form of a batch size as far as possible."""
         form = self._forms.get(size)
         if form is None:
             form = Form.COMPILING if self._compile else Form.PLAIN
-        if form is Form.COMPILING:
-            results = [compilation.poll() for compilation in self._compilations_for(size)]
-            ready = [result for result in results if result is not None]
-            if len(ready) == len(results):
-                form = self._judge(size, ready)
+        if form in (Form.COMPILING, Form.FUSED):
+            form = self._look(size, form)
         self._forms[size] = form
         return form
+
+    def _look(self, size: int, form: Form) -> Form:
+        """The form after what the compilations of this size have finished."""
+        compilations = self._compilations_for(size)
+        ready = [result for job in compilations if (result := job.poll()) is not None]
+        if len(ready) < len(compilations) or not compilations:
+            return form
+        made, wanted = self._judge(size, ready), self._keys(size)
+        if [compilation.key for compilation in compilations] == wanted:
+            self._compilations[size] = []
+            # If it was refused, the fused form stays.
+            return made if form is Form.COMPILING or made is Form.COMPILED else form
+        wait_s = max(0.0, self._compile_from_s - time.monotonic())
+        self._compilations[size] = self._started(wanted, wait_s)
+        return Form.FUSED if made is Form.COMPILED else form
 
     def _judge(self, size: int, results: list[CompiledUpdate | Refusal]) -> Form:
         """Verify the compiled parts and install those that are right."""
@@ -166,26 +198,35 @@ class UpdateRunner:
         self._ctx.note(f"compiled updates of batch {size} are loaded and {verified}")
         return None
 
-    def _load_cached(self, size: int) -> None:
-        """Start to load the compiled form of a batch size, if the cache has it."""
-        paths = [key.path() for key in self._keys(size)]
-        if all(path.exists() for path in paths):
-            if not all(map(loads_instantly, paths)):
-                # Prepare the plain form first: that is slow beside a thread that loads.
-                with _memory_shortage_allowed():
-                    self._updater.prepare()
-            self._compilations_for(size)
+    def _begin(self, size: int) -> None:
+        """Start to load the compiled form of a batch size, or to make the fused one."""
+        if not all(map(loads_instantly, self._paths(size))):
+            # Prepare the plain form first: that is slow beside a thread that loads.
+            with _memory_shortage_allowed():
+                self._updater.prepare()
+        self._compilations_for(size)
 
-    def _keys(self, size: int) -> list[CompileKey]:
-        return compile_keys(self._ctx.config, self._ctx.spec, size, self._replay.placement)
+    def _keys(self, size: int, fused: bool = False) -> list[CompileKey]:
+        placement = self._replay.placement
+        return compile_keys(self._ctx.config, self._ctx.spec, size, placement, fused)
+
+    def _paths(self, size: int) -> list[Path]:
+        """The files of the fastest form, if there are any."""
+        try:
+            return [path for key in self._keys(size) if (path := key.path()).exists()]
+        except OSError:  # no folder for a cache
+            return []
 
     def _compilations_for(self, size: int) -> list[Compilation]:
         if size not in self._compilations:
-            log, config = self._ctx.run.log("compiler"), self._ctx.config
-            shared_cores = config.devices[0] == "cpu" and config.cores == "shared"
-            wait_s = max(0.0, self._compile_from_s - time.monotonic()) if shared_cores else 0
-            self._compilations[size] = [Compilation(key, log, wait_s) for key in self._keys(size)]
+            keys = self._keys(size)
+            cached = len(self._paths(size)) == len(keys)
+            self._compilations[size] = self._started(keys if cached else self._keys(size, True))
         return self._compilations[size]
+
+    def _started(self, keys: list[CompileKey], wait_s: float = 0.0) -> list[Compilation]:
+        log = self._ctx.run.log("compiler")
+        return [Compilation(key, log, wait_s) for key in keys]
 
     def _need_less(self) -> bool:
         """Move the replay to the host, or else halve the batches; False if neither is left to do."""
