@@ -137,8 +137,11 @@ def seconds_of(facts: Facts, task: Task, start: str) -> list[float | None]:
     if facts["env"] != task.env:
         return []
     if "wall_s" in facts:  # spreeze bench time-to-score
-        same = facts["target"] == task.target and facts["cold"] == (start == FIRST)
-        return list(facts["wall_s"]["spreeze"]) if same else []
+        if facts["target"] != task.target:
+            return []
+        if start == PREPARED and facts["cold"]:
+            return list(facts["wall_s"].get("spreeze prepared", []))
+        return list(facts["wall_s"]["spreeze"]) if facts["cold"] == (start == FIRST) else []
     if start == FIRST:
         return []
     if "chosen" in facts:  # bench/tuner.py

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +30,8 @@ from spreeze.store.rundir import RunDir
 PACKAGES = {"spreeze": "spreeze", "sb3": "stable_baselines3", "sbx": "sbx"}
 TARGETS = {"Pendulum-v1": -200.0}
 """For tasks without a threshold in Gymnasium."""
+PREPARED = "spreeze prepared"
+"""A second run of Spreeze, which finds in the cache what the first one has compiled."""
 GRACE_S = 60.0
 """What another framework may take beyond its training and evaluations, such as for its start."""
 
@@ -46,6 +48,8 @@ class Task:
     limit_s: float
     cold: bool = False
     """Whether Spreeze starts with an empty cache."""
+    prepared: bool = False
+    """Whether it then runs again, with what the first run has left in the cache."""
 
 
 def check_frameworks(asked: str | None) -> list[str]:
@@ -80,16 +84,19 @@ def usual_target(env: str) -> float:
 
 
 def measure(
-    task: Task, num_seeds: int, frameworks: list[str], report: Callable[[str], None]
+    task: Task, seeds: Iterable[int], frameworks: list[str], report: Callable[[str], None]
 ) -> dict[str, Any]:
     """Seconds and curves by framework and seed. `report` gets a line after each run."""
+    if task.prepared and "spreeze" in frameworks:
+        frameworks = [*frameworks, PREPARED]
+    seeds = list(seeds)
     wall_s: dict[str, list[float | None]] = {name: [] for name in frameworks}
     curves: dict[str, list[Curve]] = {name: [] for name in frameworks}
     with TemporaryDirectory() as folder:
-        for seed in range(num_seeds):
+        for seed in seeds:
             for name in frameworks:
-                if name == "spreeze":
-                    seconds, curve = run_spreeze(task, seed, Path(folder))
+                if name in ("spreeze", PREPARED):
+                    seconds, curve = run_spreeze(task, seed, Path(folder), again=name == PREPARED)
                 else:
                     seconds, curve = run_peer(PACKAGES[name], task, seed)
                 wall_s[name].append(seconds)
@@ -106,6 +113,7 @@ def measure(
         "target": task.target,
         "limit_s": task.limit_s,
         "cold": task.cold,
+        "seeds": seeds,
         "wall_s": wall_s,
         "iqm_s": {name: _typical(seconds, task.limit_s) for name, seconds in wall_s.items()},
         "curves": curves,
@@ -119,9 +127,11 @@ def _typical(seconds: list[float | None], limit_s: float) -> tuple[float, float,
     return float(iqm(values)[0]), float(low[0]), float(high[0])
 
 
-def run_spreeze(task: Task, seed: int, folder: Path) -> tuple[float | None, Curve]:
+def run_spreeze(
+    task: Task, seed: int, folder: Path, again: bool = False
+) -> tuple[float | None, Curve]:
     """Seconds to the target, from the run's summary, and its curve."""
-    name = f"seed-{seed}"
+    name = f"seed-{seed}-again" if again else f"seed-{seed}"
     command = ["train", task.env, "--target", str(task.target), "--time", f"{task.limit_s}s"]
     command += ["--seed", str(seed), "--runs", str(folder), "--name", name]
     cache = {"XDG_CACHE_HOME": str(folder / f"cache-{seed}")} if task.cold else {}

@@ -31,6 +31,10 @@ class TimeToScoreArguments:
     """Comma-separated: spreeze, sb3 (Stable-Baselines3), sbx. Default: all that are installed."""
     cold: bool = False
     """Give each run of Spreeze an empty cache, so that it uses nothing an earlier run compiled or measured."""
+    prepared: bool = False
+    """After each run of Spreeze with an empty cache, run it again with what that run has left there."""
+    first_seed: int = 0
+    """Seeds are counted from this one."""
     json: str | None = None
     """Write the result as JSON to this file; - for standard output."""
 
@@ -50,8 +54,9 @@ def main(arguments: list[str]) -> int:
     def report(line: str) -> None:
         print(line, file=sys.stderr)
 
-    task = Task(args.env, target, args.seconds, args.cold)
-    result = measure(task, args.seeds, frameworks, report)
+    task = Task(args.env, target, args.seconds, args.cold or args.prepared, args.prepared)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    result = measure(task, seeds, frameworks, report)
     write_result("time-to-score", arguments, args.json, began, result)
     if args.json != "-":
         _show(result)
