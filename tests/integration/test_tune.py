@@ -55,6 +55,21 @@ def test_the_command_reports_what_it_measured_and_chose_and_caches_it(
     assert len(questions) == 2
 
 
+@pytest.fixture
+def uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules of thumb do not suffice, as with many cores or two GPUs."""
+    monkeypatch.setattr(plan, "rules_suffice", lambda _: False)
+
+
+def test_where_rules_of_thumb_choose_as_well_a_run_measures_nothing(
+    runs: str, questions: list[ProbeRequest]
+) -> None:
+    spreeze.train(fakes.ReachEnv, runs=runs, steps="2k")
+    assert not questions
+    spreeze.train(fakes.ReachEnv, runs=runs, steps="2k", retune=True)
+    assert len(questions) == 1, "unless it is asked to"
+
+
 def test_an_algorithm_without_a_probe_reports_the_rest(
     tmp_path: Path,
     questions: list[ProbeRequest],
@@ -71,6 +86,7 @@ def test_an_algorithm_without_a_probe_reports_the_rest(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("uncertain")
 def test_a_run_measures_once_and_keeps_the_reasons(
     runs: str, questions: list[ProbeRequest]
 ) -> None:
@@ -109,7 +125,7 @@ def test_a_missing_compiler_is_reported_in_one_sentence(
 def test_switched_off_it_measures_nothing(runs: str, questions: list[ProbeRequest]) -> None:
     run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k", **{"tuner.off": True})
     assert questions == []
-    assert run.summary["batch_size"] == 256
+    assert run.summary["batch_size"] == 128
 
 
 def test_an_environment_variable_forbids_the_probe(
@@ -118,7 +134,7 @@ def test_an_environment_variable_forbids_the_probe(
     monkeypatch.setenv("SPREEZE_PROBE", "0")
     run = spreeze.train(fakes.ReachEnv, runs=runs, steps="2k")
     assert questions == []
-    assert run.summary["batch_size"] == 256
+    assert run.summary["batch_size"] == 128
 
 
 def test_a_failed_probe_is_reported_and_the_run_continues(

@@ -25,6 +25,7 @@ from spreeze.run.processes.pool import Processes, StartFailed
 from spreeze.settings.auto import Probe, no_probe, resolve
 from spreeze.settings.auto.limits import CONSTRUCT_S, RESET_S, STEP_S
 from spreeze.settings.auto.memory import learner_space, memory_needs
+from spreeze.settings.auto.rates import rules_suffice
 from spreeze.settings.auto.reason import Reason
 from spreeze.settings.checks import check_config
 from spreeze.settings.config import Config, resolved
@@ -123,14 +124,16 @@ def make_plan(
     machine: Machine,
     processes: Processes | None = None,
     say: Callable[[str], None] = lambda _: None,
+    measure: bool = False,
 ) -> Plan:
     """Replace every "auto" and lay out the shared memory; UsageError if the run does not fit.
 
-    With `processes` the machine is measured first, unless a cached result is there.
+    With `processes` the machine is measured first, unless a cached result is there or rules of thumb
+    choose as well; with `measure` in that case, too.
     """
     probe: Probe = no_probe
     if processes is not None and probe_allowed():
-        probe = partial(_probe_machine, config.retune, processes, say)
+        probe = partial(_probe_machine, config.retune, measure or config.retune, processes, say)
     chosen = resolve(config, spec, machine, probe)
     if problems := check_config(chosen.config):
         raise UsageError(problems)
@@ -166,12 +169,18 @@ def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
 
 
 def _probe_machine(
-    retune: bool, processes: Processes, say: Callable[[str], None], request: ProbeRequest
+    retune: bool,
+    always: bool,
+    processes: Processes,
+    say: Callable[[str], None],
+    request: ProbeRequest,
 ) -> ProbeResult | None:
-    """What this machine can do, from the cache or measured in a throw-away process."""
+    """What this machine can do, from the cache or measured in a throw-away process; None: not worth it."""
     known = None if retune else load_cached(request)
     if known is not None:
         return known
+    if rules_suffice(request) and not always:
+        return None
     say("measuring what this machine can do: a few seconds, only once ...")
     try:
         measured = call(processes, measure, request, with_torch=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from spreeze.machine.facts import Machine
 from spreeze.settings.auto.devices import gpu_index
+from spreeze.settings.auto.processes import FEW_CORES
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import get_knob, resolved
@@ -44,6 +45,14 @@ def needs_probe(resolver: AutoResolver) -> bool:
     return bool(free) and not off
 
 
+def rules_suffice(request: ProbeRequest) -> bool:
+    """Whether rules of thumb choose what a measurement would: then it only costs seconds.
+
+    A measurement finds how many threads of many cores learn, and whether a second GPU helps.
+    """
+    return request.second is None and (request.device != "cpu" or request.cores <= FEW_CORES)
+
+
 def probe_request(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> ProbeRequest:
     """What to measure."""
     config, on_gpu = resolver.config, resolver.on_gpu
@@ -66,7 +75,7 @@ def probe_request(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> Pr
 def choose_without_probe(resolver: AutoResolver) -> None:
     """Choose batch size and publication by rules of thumb from the machines that were measured."""
     on_gpu, segment = resolver.on_gpu, resolver.config.hyper.row_format().segment
-    rows, reason = 256, "small batches are fastest on a CPU"
+    rows, reason = 128, "small batches are fastest on a CPU"
     if on_gpu:
         rows, reason = LARGE_BATCH, "larger batches learn no faster"
     if segment > 1:
