@@ -196,7 +196,8 @@ def fuse_step(key: CompileKey) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_path(path, os.getpid())
     updater = key.updater(unfused_arithmetic(key.precision), shape_only=True)
-    fuse(updater.plain, updater.inputs(key.batch_size), torch.device(key.device), draft)
+    inputs = updater.inputs(key.batch_size)
+    fuse(updater.plain, inputs, torch.device(key.device), draft, key.threads)
     draft.replace(path)
 
 

@@ -21,13 +21,20 @@ from spreeze.learning.step import StepFunction
 LISTING, CONSTANT, LIBRARY = "fused.json", "constant-{}", "kernels.so"
 
 
-def fuse(step: StepFunction, inputs: Sequence[Tensor], device: torch.device, to: Path) -> None:
-    """Store the fused form of `step` for inputs of these shapes; raises RuntimeError if there is none."""
+def fuse(
+    step: StepFunction, inputs: Sequence[Tensor], device: torch.device, to: Path, threads: int = 1
+) -> None:
+    """Store the fused form of `step` for inputs of these shapes; raises RuntimeError if there is none.
+
+    `threads`: how many threads of a CPU its kernels use.
+    """
     try:
         recording = record(step, inputs)
         on_gpu = device.type == "cuda"
-        program = build_program(recording, gpu.GpuLoops() if on_gpu else cpu.CpuLoops())
-        binaries, starts = gpu.build(program, device) if on_gpu else cpu.build(program, LIBRARY)
+        program = build_program(recording, gpu.GpuLoops() if on_gpu else cpu.CpuLoops(threads))
+        binaries, starts = (
+            gpu.build(program, device) if on_gpu else cpu.build(program, LIBRARY, threads)
+        )
         listing = listing_of(program, starts)
     except NotRecordable as error:
         raise RuntimeError(f"the update cannot be fused: {error}") from None

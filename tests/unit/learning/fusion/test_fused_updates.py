@@ -56,10 +56,12 @@ def test_every_algorithm_changes_its_state_as_the_plain_update_does(
             assert off <= ROUNDING[device] * float(change.norm()) + 1e-6, vector
 
 
-def fused(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> FusedUpdate:
+def fused(
+    function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, threads: int = 1
+) -> FusedUpdate:
     """The fused form of any function on a CPU."""
-    program = build_program(record(function, inputs), cpu.CpuLoops())
-    binaries, starts = cpu.build(program, "x.so")
+    program = build_program(record(function, inputs), cpu.CpuLoops(threads))
+    binaries, starts = cpu.build(program, "x.so", threads)
     path = Path("/tmp") / f"spreeze-test-{random.random()}.so"
     try:
         path.write_bytes(binaries["x.so"][1])
@@ -132,6 +134,24 @@ def test_operations_give_the_numbers_of_the_library(name: str) -> None:
             torch.testing.assert_close(ours, right, rtol=2e-5, atol=2e-6)
 
 
+def test_several_threads_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "PARALLEL_FROM", 8)
+
+    def function(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        wide = torch.cat([a, b, a]).T.contiguous()
+        return (
+            wide.softmax(-1) * 2,
+            wide.sum(0),
+            wide.sum(1),
+            torch.cat([a.view(-1), b.view(-1)]) + 1,
+        )
+
+    for ours, right in zip(
+        fused(function, A, B, threads=2)(A, B), fused(function, A, B)(A, B), strict=True
+    ):
+        torch.testing.assert_close(ours, right)
+
+
 def test_gradients_are_recorded_too() -> None:
     def function(w: Tensor, x: Tensor) -> tuple[Tensor, ...]:
         leaf = w.detach().requires_grad_()
@@ -196,7 +216,7 @@ def test_steps_may_run_in_every_order_that_their_waits_allow() -> None:
     """On a GPU they run on several streams, so this is what keeps them from reading unfinished memory."""
     made = updater("fastsac", "Box")
     inputs = made.inputs(32)
-    program = build_program(record(made.plain, inputs), cpu.CpuLoops())
+    program = build_program(record(made.plain, inputs), cpu.CpuLoops(1))
     needed = waits(program)
     assert any(len(before) > 1 for before in needed)
     step = fused(made.plain, *inputs)
