@@ -52,14 +52,15 @@ class CpuLoops:
         several = kernel.columns == 1 or kernel.rows > 1
         return self._threads > 1 and several and not adds and work >= PARALLEL_FROM
 
-    def _loop(self, kernel: Kernel) -> str:
+    def _loop(self, body: Body, kernel: Kernel) -> str:
         """The head of a loop over the rows of this thread."""
         if not self.is_parallel(kernel):
             return f"for (unsigned r = 0; r < {kernel.rows}u; ++r)"
         first, last = (f"{kernel.rows}ul * (thread + {i}) / {self._threads}" for i in range(2))
-        # With the second condition the compiler knows that indices cannot overflow.
-        bound = f"r < last && r < {kernel.rows}u"
-        return f"for (unsigned r = {first}, last = {last}; {bound}; ++r)"
+        end = body.let("const unsigned", last)
+        # Otherwise indices might overflow, for all that the compiler knows, and it makes no vector instructions.
+        body.line(f"if ({end} > {kernel.rows}u) __builtin_unreachable();")
+        return f"for (unsigned r = {first}; r < {end}; ++r)"
 
     def parts(self, kernel: Kernel) -> list[Kernel]:
         """Branches are outside of the loops."""
@@ -69,7 +70,7 @@ class CpuLoops:
     def rows(self, body: Body, kernel: Kernel) -> Iterator[None]:
         """One row after the other."""
         # What a single row has computed so far is not known before the loop.
-        with body.scope(self._loop(kernel), ["r"], branch=kernel.rows == 1):
+        with body.scope(self._loop(body, kernel), ["r"], branch=kernel.rows == 1):
             yield
 
     @contextmanager
@@ -95,14 +96,14 @@ class CpuLoops:
         for node in kernel.members:
             names[node] = body.fresh()
             body.line(f"static {node.c_type} {names[node]}[{kernel.rows}];")
-            with body.scope(self._loop(kernel), ["r"]):
+            with body.scope(self._loop(body, kernel), ["r"]):
                 body.line(f"{names[node]}[r] = {FIRST[node.kind]};")  # type: ignore[attr-defined]
         columns = f"for (unsigned c = 0; c < {kernel.columns}u; ++c)"
-        with body.scope(columns, ["c"]), body.scope(self._loop(kernel), ["r"]):
+        with body.scope(columns, ["c"]), body.scope(self._loop(body, kernel), ["r"]):
             for node, value in split_values(body, kernel):
                 place = f"{names[node]}[r]"
                 body.line(f"{place} = {COMBINE[node.kind].format(place, value)};")
-        with body.scope(self._loop(kernel), ["r"]):
+        with body.scope(self._loop(body, kernel), ["r"]):
             for node, name in names.items():
                 body.store(node, kernel.row, f"{name}[r]")
 

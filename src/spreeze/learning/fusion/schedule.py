@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,10 +19,13 @@ from spreeze.learning.fusion.nodes import (
     View,
 )
 from spreeze.learning.fusion.source import Body, memory
+from spreeze.learning.fusion.storing import (
+    in_order,
+    reuse_scattered,
+    store_what_is_shared,
+    stored_sources,
+)
 
-STORE_FROM_COST, LARGEST_COST = 12, 150
-"""A value that several others read is stored if it costs this much to compute; at the latter in any case."""
-EXPENSIVE, EXPENSIVE_COST = ("exp", "log", "tanh", "pow", "sin", "cos"), 6
 LONG_ROW = 16_384
 MOST_MEMBERS = 24
 """Stored values that one kernel makes at most."""
@@ -128,7 +131,7 @@ class Kernel:
         if self.is_per_row(node) and any(
             n == level and not self.is_per_row(m) and not isinstance(m, Reduction)
             for m, n in self.members.items()
-            if m in set(_stored_sources(node))
+            if m in set(stored_sources(node))
         ):
             raise Hazard
         return level
@@ -174,16 +177,35 @@ def write_member(body: Body, kernel: Kernel, node: Node) -> str:
 
 def _is_split(node: Reduction) -> bool:
     """Whether many threads must share a row: its elements are far apart, or rows are few and long."""
-    return not node.by_row or (node.size < 64 and node.count > LONG_ROW)
+    few_and_long = node.size < 64 and node.count > LONG_ROW
+    return not node.by_row or few_and_long or _runs_along(node.sources[0]) not in (None, *node.dims)
+
+
+def _runs_along(node: Node) -> int | None:
+    """The dimension along which elements are next to each other in memory, if that is known."""
+    subscript = tuple(Index.of(f"d{dim}", size) for dim, size in enumerate(node.shape))
+    shape = node.shape
+    while not node.stored:
+        if isinstance(node, View):
+            subscript = node.place(subscript)
+            node = node.sources[0]
+            continue
+        same = [source for source in node.sources if source.shape == node.shape]
+        if not isinstance(node, Pointwise) or not same:
+            return None
+        node = same[0]
+    steps = {digit.variable: factor for factor, digit in node.offset(subscript).terms}
+    along = [dim for dim in range(len(shape)) if steps.get(f"d{dim}") == 1]
+    return along[0] if along else None
 
 
 def schedule(outputs: Sequence[Node]) -> list[Kernel | Call]:
     """Kernels and calls that compute the outputs, in order."""
-    nodes = _in_order(outputs)
+    nodes = in_order(outputs)
     for node in outputs:
         node.stored = True
-    _reuse_scattered(nodes)
-    _store_what_is_shared(nodes)
+    reuse_scattered(nodes)
+    store_what_is_shared(nodes)
     steps: list[Kernel | Call] = []
     place: dict[Node, int] = {}
     for node in nodes:
@@ -192,7 +214,7 @@ def schedule(outputs: Sequence[Node]) -> list[Kernel | Call]:
         if isinstance(node, Result):
             place[node] = place[node.sources[0]]
             continue
-        earliest = max((place[s] for s in _stored_sources(node) if s in place), default=0)
+        earliest = max((place[s] for s in stored_sources(node) if s in place), default=0)
         if isinstance(node, Call):
             steps.append(node)
             place[node] = len(steps) - 1
@@ -223,73 +245,3 @@ def _place(node: Node, steps: list[Kernel | Call], earliest: int) -> int:
     kernel.members[node] = kernel.level(node)
     steps.append(kernel)
     return len(steps) - 1
-
-
-def _in_order(outputs: Iterable[Node]) -> list[Node]:
-    """All nodes that are needed, each after its sources; counts who reads them."""
-    done: dict[Node, None] = {}
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
-    while stack:
-        node, ready = stack.pop()
-        if node in done:
-            continue
-        if ready:
-            done[node] = None
-            continue
-        stack.append((node, True))
-        stack += [(source, False) for source in reversed(node.sources) if source not in done]
-    for node in done:
-        node.num_readers = 0
-    for node in done:
-        if not isinstance(node, View):
-            for source in node.sources:
-                _seen(source).num_readers += 1
-    return list(done)
-
-
-def _seen(node: Node) -> Node:
-    """The node whose elements a view shows."""
-    while isinstance(node, View) and not node.stored:
-        node = node.sources[0]
-    return node
-
-
-def _reuse_scattered(nodes: Sequence[Node]) -> None:
-    """Add to what was scattered before in place, if nothing else reads it."""
-    for node in nodes:
-        if isinstance(node, Scatter):
-            copy = node.sources[0]
-            before = _seen(copy.sources[0]) if isinstance(copy, Pointwise) else copy
-            if isinstance(before, Scatter) and before.num_readers == 1 and copy.num_readers == 1:
-                node.sources = (before, *node.sources[1:])
-
-
-def _store_what_is_shared(nodes: Sequence[Node]) -> None:
-    """Store values that would be computed too often, or whose code would be too long."""
-    costs: dict[Node, int] = {}
-    for node in nodes:
-        own = 0 if isinstance(node, View) else 1
-        cost = own + sum(1 if s.stored else costs[s] for s in node.sources)
-        if isinstance(node, Pointwise) and any(word in node.template for word in EXPENSIVE):
-            cost += EXPENSIVE_COST
-        shared = node.num_readers > 1 and cost >= STORE_FROM_COST and node.size > 1
-        if not isinstance(node, View) and (shared or cost >= LARGEST_COST):
-            node.stored = True
-        costs[node] = cost
-
-
-def _stored_sources(node: Node) -> list[Node]:
-    """The stored nodes that are read when this one is computed."""
-    found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = list(node.sources)
-    while stack:
-        source = stack.pop()
-        if source in seen:
-            continue
-        seen.add(source)
-        if source.stored:
-            found[source] = None
-        else:
-            stack += source.sources
-    return list(found)
