@@ -110,7 +110,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plant(folder)
     (folder / "evil.py").write_text(CANARY)
     done = spreeze(
-        "module", folder, "train", "Pendulum-v1", "--name", "r", "--steps", "3000", "--no-dashboard"
+        "module", folder, "train", "Pendulum-v1", "--name", "r", "--steps", "150k", "--no-dashboard"
     )
     assert done.returncode == 0, done.stderr
     assert ran(folder) == []
