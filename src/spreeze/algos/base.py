@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from spreeze.knobs import Auto, Effect, KnobGroup, knob, knobs_of
-from spreeze.policy import Head, PolicyForm
+from spreeze.policy import NOISE_BLOCK, Head, PolicyForm
 from spreeze.rows import RowFormat
 from spreeze.spec import LARGEST_RETURN, Floats
 
@@ -224,6 +224,17 @@ class SoftConfig(OffPolicyConfig):
     target_entropy_per_action: float = knob(
         -1.0, "Target entropy per action dimension.", low=-100, high=100
     )
+    hold: int = knob(
+        1,
+        "Repeat exploration noise for up to this many steps; the length is random, most often 1.",
+        low=1,
+        high=NOISE_BLOCK,
+        effect=Effect.DATA,
+    )
+
+    def longest_hold(self) -> int:
+        """As the knob says."""
+        return self.hold
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from spreeze.algos.base import Algorithm, CategoricalConfig, Metrics, SoftConfig, evenly
 from spreeze.knobs import Effect, knob
-from spreeze.policy import NOISE_BLOCK
 from spreeze.spec import LARGEST_RETURN, Floats
 
 if TYPE_CHECKING:
@@ -37,21 +36,10 @@ class FastSACConfig(CategoricalConfig, SoftConfig):
         high=10,
         effect=Effect.DATA,
     )
-    hold: int = knob(
-        1,
-        "Repeat exploration noise for up to this many steps; the length is random, most often 1.",
-        low=1,
-        high=NOISE_BLOCK,
-        effect=Effect.DATA,
-    )
 
     def exploration(self, num_envs: int) -> Floats:
         """Evenly from the smallest to the largest factor."""
         return evenly(*self.spread, num_envs)
-
-    def longest_hold(self) -> int:
-        """As the knob says."""
-        return self.hold
 
 
 def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:

@@ -62,9 +62,9 @@ def test_the_reason_says_who_chose_the_algorithm() -> None:
     assert reason() == "preset half-cheetah"
     assert reason(preset="none") == "actions are Box"
     assert reason(algo="fastsac") is None, "the preset takes another"
-    knobs = {"algo.hold": 4, "device": "cpu"}
-    named = config_with(default_config(env=SPEC.id, asked=["hold"], device="cpu"), knobs)
-    assert resolve(named, SPEC, LAPTOP).reasons["algo"].text == "it has --algo.hold"
+    knobs = {"algo.spread": (0.5, 2.0), "device": "cpu"}
+    named = config_with(default_config(env=SPEC.id, asked=["spread"], device="cpu"), knobs)
+    assert resolve(named, SPEC, LAPTOP).reasons["algo"].text == "it has --algo.spread"
 
 
 def test_noisy_rates_are_handled() -> None:
