@@ -62,7 +62,7 @@ class Compilation:
     """Gets one compiled update: from the cache, or by compiling it.
 
     Our own compiler (`learning.fusion`) takes a second and mostly lets go of Python's lock, so it runs in
-    a thread. Torch's takes half a minute and has a process of its own.
+    a thread. Torch's takes half a minute and runs in a separate process.
 
     WAITING -> COMPILING -> LOADING -> DONE, or straight to LOADING if the cache has it. A refusal leads
     to DONE from every phase. Call `poll` from time to time to advance it.

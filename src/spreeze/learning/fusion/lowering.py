@@ -23,12 +23,6 @@ from spreeze.learning.fusion.nodes import (
 from spreeze.learning.fusion.record import NotRecordable, Operation, Recording
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
-ALIASES = {
-    "aten.detach.default",
-    "aten.alias.default",
-    "aten.lift_fresh.default",
-    "aten.clone.default",
-}
 CONSTANT = 1 << 16
 """Tensors that the update itself makes outside of what is recorded may have this many numbers."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -62,12 +63,10 @@ def fused(
     """The fused form of any function on a CPU."""
     program = build_program(record(function, inputs), cpu.CpuLoops(threads))
     binaries, starts = cpu.build(program, "x.so", threads)
-    path = Path("/tmp") / f"spreeze-test-{random.random()}.so"
-    try:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "x.so"
         path.write_bytes(binaries["x.so"][1])
         kernels = CpuKernels(path)
-    finally:
-        path.unlink()
     return FusedUpdate(listing_of(program, starts), program.constants, torch.device("cpu"), kernels)
 
 
