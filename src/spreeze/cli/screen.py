@@ -34,12 +34,19 @@ class Terminal(Console):
     def __init__(self) -> None:
         """As rich detects it, but on a separate stream, so that a blocked terminal blocks nothing else."""
         file: IO[str] | None = None
-        if type(sys.stderr) is io.TextIOWrapper:  # not a notebook's
+        self._own = type(sys.stderr) is io.TextIOWrapper  # not a notebook's
+        if self._own:
             raw = io.FileIO(os.dup(sys.stderr.fileno()), "w")
             file = io.TextIOWrapper(
                 cast(BinaryIO, raw), "utf-8", "backslashreplace", write_through=True
             )
         super().__init__(file=file, stderr=file is None, highlight=False)
+
+    def close(self) -> None:
+        """Close the separate stream, if there is one."""
+        if self._own:
+            with contextlib.suppress(OSError):
+                self.file.close()
 
     def on_broken_pipe(self) -> None:
         """Rich would end the program."""
@@ -121,6 +128,9 @@ class Screen:
                     self._live.stop()
         except Exception as error:
             self._error = error
+        finally:
+            if isinstance(self.console, Terminal):
+                self.console.close()
 
     def _print(self, what: Plan | str) -> None:
         if isinstance(what, str):

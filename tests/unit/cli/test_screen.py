@@ -119,6 +119,17 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(
     assert "3 s" in out.getvalue()
 
 
+def test_a_screen_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may train a thousand times."""
+    with (tmp_path / "err").open("w") as err:
+        monkeypatch.setattr("sys.stderr", err)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with Screen() as screen:
+            screen.announce("it begins")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert (tmp_path / "err").read_text() == "it begins\n"
+
+
 class Full(io.StringIO):
     """A file on a disk that is full until there is room."""
 
