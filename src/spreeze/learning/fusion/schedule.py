@@ -104,12 +104,12 @@ class Kernel:
             return not isinstance(node, Scatter) or memory(node) not in self.members
         return self.columns > 1 and size == self.rows and not self.is_long
 
-    def local(self, node: Node, at: Index, needed: list[int]) -> str | None:
-        """How a member is read in its own kernel; notes the level that this needs."""
+    def check_read(self, node: Node, at: Index, needed: list[int]) -> None:
+        """Note the level that reading a member needs; raises Hazard if no level is enough."""
         if node not in self.members:
             if any(memory(node) is memory(member) for member in self.members):
                 raise Hazard
-            return None
+            return
         level = self.members[node]
         if isinstance(node, Reduction) and not self.split and at == self.row:
             needed.append(level + 1)
@@ -119,12 +119,11 @@ class Kernel:
             needed.append(level)
         else:
             raise Hazard
-        return None
 
     def level(self, node: Node) -> int:
         """The level at which a node could be a member; raises Hazard if at none."""
         needed = [0]
-        body = Body(lambda other, at: self.local(other, at, needed))
+        body = Body(lambda other, at: self.check_read(other, at, needed))
         with body.scope("rows", ["r"]), body.scope("columns", ["c"]):
             write_member(body, self, node)
         level = max(needed)

@@ -45,9 +45,9 @@ class Body:
     inside a loop is written before the loop.
     """
 
-    def __init__(self, local: Callable[[Node, Index], str | None]) -> None:
-        """`local` names the variable of a stored node that this kernel itself makes; None: read memory."""
-        self._local = local
+    def __init__(self, before_read: Callable[[Node, Index], None] = lambda *_: None) -> None:
+        """`before_read` is called for every element that is read from memory."""
+        self._before_read = before_read
         self._scopes: list[_Scope] = [_Scope(frozenset())]
         self.arguments: dict[Node, str] = {}
         """The pointers that the kernel takes."""
@@ -88,7 +88,8 @@ class Body:
                 return scope.values[key]
         with self._hoisted(at):
             if node.stored and node is not self.computing:
-                value = self._local(node, at) or self.read_at(node, at.text())
+                self._before_read(node, at)
+                value = self.read_at(node, at.text())
             else:
                 computing, self.computing = self.computing, None
                 try:

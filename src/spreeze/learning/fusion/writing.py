@@ -51,7 +51,7 @@ class Device(Protocol):
 
 def write_kernel(kernel: Kernel, device: Device) -> Body:
     """The body of a kernel."""
-    body = Body(lambda node, at: None)
+    body = Body()
     if kernel.split:
         device.write_split(body, kernel)
         return body
