@@ -14,6 +14,18 @@ from typing import Any
 import psutil
 import pytest
 
+CORES_PER_WORKER = 2
+
+
+def _use_few_cores() -> None:
+    """A run makes as many samplers as there are cores; on a large machine, tests would start hundreds."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    usable = sorted(os.sched_getaffinity(0))
+    first = worker * CORES_PER_WORKER
+    os.sched_setaffinity(0, {usable[(first + i) % len(usable)] for i in range(CORES_PER_WORKER)})
+
+
+_use_few_cores()
 # Set before anything imports torch. Tests run in parallel; with several threads each they would slow each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 

@@ -201,7 +201,7 @@ def test_children_die_with_a_killed_fork_server_and_the_run_fails_with_a_cause(
         _, err = process.communicate(timeout=20)
         assert process.returncode == 1
         assert "fork server" in err
-    assert not still_there(pids)
+    wait_for(lambda: not still_there(pids))
     assert read(tmp_path, "summary")["state"] == "failed"
 
 

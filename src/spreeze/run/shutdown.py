@@ -19,7 +19,9 @@ POLL_S = 0.05
 STUCK_S = 3.0
 """When a sampler or evaluator without a heartbeat is killed: it hangs in a step of its environment."""
 GRACE_S = 10.0
-"""When every role is killed."""
+"""When every other role is killed."""
+LEARNER_GRACE_S = 30.0
+"""When the learner is killed, which writes a checkpoint; on a GPU it may also be starting or compiling."""
 KILL_S = 5.0
 """How long after that a killed process may take to disappear."""
 
@@ -32,7 +34,7 @@ HURRIED_GRACE_S = 0.5
 def stop_roles(
     processes: Processes, children: list[Child], control: Control, interrupts: Interrupts
 ) -> bool:
-    """Set the stop flag and wait until all roles have ended; returns whether time ran out for some.
+    """Set the stop flag and wait until all roles have ended; returns whether the learner's time ran out.
 
     Each role finishes its unit of work, and the learner saves a checkpoint. Another Ctrl-C kills them
     at once.
@@ -42,11 +44,13 @@ def stop_roles(
     began, late = time.monotonic(), False
     while any(child.exit_code is None for child in children) and processes.failure is None:
         waited_s = time.monotonic() - began
-        late = late or waited_s > GRACE_S
-        if waited_s > GRACE_S + KILL_S:
+        late = waited_s > LEARNER_GRACE_S
+        if waited_s > LEARNER_GRACE_S + KILL_S:
             break  # uninterruptible inside the kernel; give up
         for child in children:
-            if interrupts.urgent or late or (waited_s > STUCK_S and _hangs(child, control, before)):
+            overdue = waited_s > (LEARNER_GRACE_S if child.name == LEARNER else GRACE_S)
+            hangs = waited_s > STUCK_S and _hangs(child, control, before)
+            if interrupts.urgent or overdue or hangs:
                 child.kill()
         processes.poll(POLL_S)
     return late
@@ -73,7 +77,7 @@ def judge_ends(
         else:
             how = f"was ended by {child.how_it_ended}"
             if late:
-                how = f"did not end within {GRACE_S:.0f} s and was killed"
+                how = f"did not end within {LEARNER_GRACE_S:.0f} s and was killed"
             failure = (
                 f"the learner {how} before it could save a last checkpoint. "
                 f"Earlier ones are in {run_dir.checkpoints}; its output is in {log}"

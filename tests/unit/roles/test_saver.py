@@ -16,7 +16,7 @@ from learner_stage import LearnerStage
 from spreeze.learning.state import named
 from spreeze.roles.learner import Learner, saver
 from spreeze.run import plan
-from spreeze.run.shutdown import GRACE_S
+from spreeze.run.shutdown import LEARNER_GRACE_S
 from spreeze.store import replay_store
 from spreeze.store.checkpoint import load_training, save_training
 from spreeze.store.replay_store import ReplayStore
@@ -326,7 +326,7 @@ def test_a_slow_disk_costs_the_newest_rows_at_the_end_but_not_the_last_checkpoin
     with monkeypatch.context() as patch:
         patch.setattr(ReplayStore, "write", slow)
         learner.close()
-    assert stage.seconds - began_s < GRACE_S
+    assert stage.seconds - began_s < LEARNER_GRACE_S
     last = load_training(stage.folder / "checkpoints")
     assert last.updates == learner._updates
     first, end = ResumePoint.of(last).rows

@@ -53,6 +53,18 @@ def test_the_batch_grows_while_learning_gets_faster() -> None:
     assert tuned(LAPTOP).learner.batch_size == 256
 
 
+def test_a_serial_run_is_the_same_however_many_cores_there_are() -> None:
+    spec = dataclasses.replace(SPEC, step_us=5.0)
+    config = config_with(default_config(env=SPEC.id, device="cpu"), {"serial": True})
+    chosen = [
+        resolve(config, spec, dataclasses.replace(LAPTOP, cores=cores)).config for cores in (2, 16)
+    ]
+    few, many = (dataclasses.replace(each, learner=chosen[0].learner) for each in chosen)
+    assert few.sampler == many.sampler
+    assert few.sampler.processes == 1
+    assert few.evaluator == many.evaluator
+
+
 def test_the_reason_says_who_chose_the_algorithm() -> None:
     def reason(**knobs: Any) -> str | None:
         config = default_config(env=SPEC.id, device="cpu", **knobs)

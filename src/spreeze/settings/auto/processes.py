@@ -40,8 +40,11 @@ def choose_processes(
     )
     resolver.choose("learner.threads", 1 if resolver.on_gpu else max(1, left), reason)
     spare = resolver.config.learner_cores
-    reason = f"{cores} cores, {spare} left to the learner"
-    resolver.choose("sampler.processes", max(1, cores - spare), reason)
+    if resolver.config.serial:  # a seed must give the same result on every machine
+        resolver.choose("sampler.processes", 1, "one process for all roles")
+    else:
+        reason = f"{cores} cores, {spare} left to the learner"
+        resolver.choose("sampler.processes", max(1, cores - spare), reason)
     _choose_evaluators(resolver, spec, cores)
     _choose_envs_per_process(resolver, spec, measured)
 
@@ -49,12 +52,13 @@ def choose_processes(
 def _choose_evaluators(resolver: AutoResolver, spec: EnvSpec, cores: int) -> None:
     """Choose how many processes play the episodes of an evaluation, and how often."""
     episodes = resolver.config.evaluator.episodes
-    if cores <= FEW_CORES:
-        resolver.choose("evaluator.processes", 1, "few cores")
-        resolver.choose("evaluator.share", 0.1, "few cores")
+    if resolver.config.serial or cores <= FEW_CORES:
+        reason = "one process for all roles" if resolver.config.serial else "few cores"
+        resolver.choose("evaluator.processes", 1, reason)
+        resolver.choose("evaluator.share", 0.1, reason)
         return
     num, busy, reason = 1, 1, "one process is enough"
-    if spec.step_us and not spec.vector_envs and not resolver.config.serial:
+    if spec.step_us and not spec.vector_envs:
         seconds = 1e-6 * spec.step_us * episodes * (spec.max_episode_steps or USUAL_EPISODE)
         most = min(cores - resolver.config.learner_cores, episodes)
         num = max(min(round(seconds / EVALUATION_S), most), 1)
