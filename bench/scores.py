@@ -110,6 +110,21 @@ STEADY = ("CartPole-v1-2cores", "LunarLanderContinuous-v3-2cores", "HalfCheetah-
           "HalfCheetah-v5-h200", "Hopper-v5-h200", "Walker2d-v5-h200", "Ant-v5-h200",
           "Humanoid-v5-h200")  # fmt: skip
 
+STARTS = ("Pendulum-v1-2cores", "Pendulum-v1-2cores-prepared")
+"""Results of `spreeze bench start-up`."""
+MILESTONES = {
+    "flags_read": "Python has started and the flags are read",
+    "environment_tried": "the environment has been made and tried out",
+    "planned": "every setting is chosen",
+    "run_folder_made": "the run folder exists",
+    "roles_asked_for": "all processes are asked for",
+    "all_samplers_stepping": "every sampler has made a step",
+    "learner_process_up": "the learner has imported torch",
+    "networks_ready": "replay and networks exist",
+    "first_update_begun": "the replay holds enough rows",
+    "first_update_done": "the first updates are done and their policy is published",
+}
+
 
 def number(value: float | None) -> str:
     """Whole numbers as they are, others with as many decimals as their size deserves."""
@@ -223,6 +238,19 @@ def readme(results: Results) -> Rows:
         if task.in_readme
     ]
     return [header, *rows]
+
+
+def start_up(results: Results) -> Rows:
+    """When a run reaches each milestone of its start, in seconds since the command."""
+    files = [results.read(f"start-up-{name}") for name in STARTS]
+    heads = [
+        f"{facts['env']}, {machine(facts)}, {'prepared' if facts['prepared'] else 'first run'}"
+        for facts in files
+    ]
+    rows = [["milestone", *(f"{head}, s" for head in heads)]]
+    for name, text in MILESTONES.items():
+        rows.append([text, *(f"{facts['median_s'][name]:.2f}" for facts in files)])
+    return rows
 
 
 def time_to_score(results: Results) -> Rows:

@@ -31,6 +31,7 @@ from scores import (
     percent,
     readme,
     seconds,
+    start_up,
     steady,
     time_to_score,
 )
@@ -185,6 +186,7 @@ def as_recorded(value: float | str | None, unit: str | None) -> str:
 TABLES: dict[str, Callable[[Results], Rows]] = {
     "results": readme,
     "time-to-score": time_to_score,
+    "start-up": start_up,
     "steady": steady,
     "peers": peers,
     "learner": learner,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.algos import ALGORITHMS
-from spreeze.algos.base import OffPolicyConfig
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.knobs import Knob, flag, knobs_of
 from spreeze.settings.config import SECTIONS, Config
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import spreeze
 from spreeze.algos import Entry
-from spreeze.algos.base import Algorithm, OffPolicyConfig
+from spreeze.algos.base import Algorithm
+from spreeze.algos.off_policy import OffPolicyConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,6 +67,57 @@ class HugeEnv(ReachEnv):
         return self.obs, 9e7 * float(self.np_random.choice([-1, 1])), False, False, {}
 
 
+class NoiseEnv(gym.Env[Any, Any]):
+    """Episodes of 20 steps whose rewards are drawn by chance: there is nothing to learn."""
+
+    scale: ClassVar[list[float]] = [1.0, 1.0, 1.0]
+    size = 1.0
+
+    def __init__(self) -> None:
+        self.observation_space = Box(-np.inf, np.inf, (3,), np.float32)
+        self.action_space = Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps_left = 20
+        return self.seen(), {}
+
+    def seen(self) -> Any:
+        return (self.np_random.normal(size=3) * self.scale).astype(np.float32)
+
+    def reward(self, action: float) -> float:
+        return self.size * float(self.np_random.choice([-1, 1]))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps_left -= 1
+        return self.seen(), self.reward(float(action[0])), False, self.steps_left == 0, {}
+
+
+class ScaledEnv(NoiseEnv):
+    """One number of the observation is thousands of times as large as the others."""
+
+    scale: ClassVar[list[float]] = [1.0, 5000.0, 1.0]
+
+
+class SteepEnv(NoiseEnv):
+    """Rewards so large that entropy does not count beside them."""
+
+    size = 1e5
+
+
+class FlatEnv(NoiseEnv):
+    """Every reward is zero."""
+
+    size = 0.0
+
+
+class CostEnv(NoiseEnv):
+    """The only reward is the cost of acting, as in a task whose goal has not been found."""
+
+    def reward(self, action: float) -> float:
+        return -(action**2)
+
+
 class ChoiceEnv(ReachEnv):
     """Known answer: action i is right, with reward 1, in the i-th third of the observation's range."""
 

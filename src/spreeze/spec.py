@@ -103,6 +103,8 @@ class EnvSpec:
     """Seconds it took to make the environment when it was inspected."""
     reset_s: float | None = None
     """Seconds of its slowest reset then."""
+    random_episode: float | None = None
+    """Steps after which an episode ended by itself when actions were random; None if none did."""
     obs_parts: tuple[ObsPart, ...] = ()
     """The leaves of a Dict, Tuple or discrete observation, in flat order; empty for a Box."""
     num_actions: int | None = None
@@ -169,7 +171,7 @@ class EnvSpec:
             yield name, value is None or _whole((value,), 1)
         yield "num_actions", (self.num_actions or 0) <= MAX_NUMBERS
         yield "first_action", _whole((self.first_action,), -(2**53))
-        for name in ("step_us", "construct_s", "reset_s"):
+        for name in ("step_us", "construct_s", "reset_s", "random_episode"):
             value = getattr(self, name)
             yield name, value is None or _finite((value,))
         bounds = 0 if self.discrete else self.action_size

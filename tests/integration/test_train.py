@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,15 @@ import spreeze
 from spreeze.algos.sac import SACConfig
 from spreeze.cli.commands.train import parse
 from spreeze.policy.load import load_policy
+from spreeze.run import diagnosis
 from spreeze.run.launch import launch
 from spreeze.run.plan import _claim
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.start_up import Milestone
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
-from user_runs import records
+from user_runs import PATHS, records
 
 SUMMARY = [
     "env",
@@ -71,6 +74,16 @@ def spreeze_command(*arguments: str, **kwargs: Any) -> subprocess.CompletedProce
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=90, **kwargs
     )
+
+
+def test_the_start_is_told_by_milestones(pendulum: Path) -> None:
+    start = RunDir(pendulum).read("summary")["start_up"]
+    assert list(start) == [milestone.value for milestone in Milestone]
+    main = ("flags_read", "environment_tried", "planned", "run_folder_made", "roles_asked_for")
+    learner = ("learner_process_up", "networks_ready", "first_update_begun", "first_update_done")
+    for names in (main, learner, ("environment_tried", "learner_process_up")):
+        assert 0 < start[names[0]] < start[names[-1]] < 60
+        assert [start[name] for name in names] == sorted(start[name] for name in names)
 
 
 def test_a_known_answer_is_learned(runs: str) -> None:
@@ -420,6 +433,49 @@ def test_a_script_that_computes_with_torch_in_twenty_threads_trains(tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["finished", "True", "True", "True"]
+
+
+def test_episodes_that_never_end_get_a_limit_by_flag(runs: str) -> None:
+    env = partial(fakes.CountEnv, 10**9, False)
+    limit = {"env.max_episode_steps": 40}
+    run = spreeze.train(env, runs=runs, serial=True, steps="2500", name="l", **SMALL, **limit)
+    assert {line["eval/mean_ep_length"] for line in records(run.path, "evaluator-0")} == {40}
+    played = spreeze_command("eval", "l", "--runs", runs, "--env", "fakes:CountEnv", "--json", "-",
+                             env=os.environ | {"PYTHONPATH": PATHS})  # fmt: skip
+    assert json.loads(played.stdout)["mean_length"] == 5, "a shorter episode stays as it is"
+    assert RunDir(run.path).max_episode_steps == 40
+
+
+@pytest.mark.parametrize(
+    ("env", "knobs", "cause"),
+    [
+        (fakes.FlatEnv, {}, "equal_rewards"),
+        (fakes.ScaledEnv, {}, "mixed_observations"),
+        (fakes.NoiseEnv, {}, "still_random"),
+        (
+            fakes.NoiseEnv,
+            {"algo.lr": 0.03, "algo.tau": 1.0, "algo.hidden": (64, 64)},
+            "critic_diverges",
+        ),
+        (fakes.CostEnv, {}, "does_nothing"),
+        (fakes.SteepEnv, {}, "saturated_actions"),
+    ],
+)
+def test_what_keeps_a_run_from_learning_is_named(
+    env: Any, knobs: dict[str, Any], cause: str, runs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Environments made to have each illness. Nothing is said to one that is well."""
+    monkeypatch.setattr(diagnosis, "PATIENCE_S", -math.inf)  # serial runs count steps as time
+    run = spreeze.train(env, runs=runs, serial=True, steps="9000", algo="sac", **SMALL | knobs)
+    status = RunDir(run.path).read("status")
+    assert status["diagnosis"]["cause"] == cause
+    assert any("not learning" in text for text in status["open_warnings"])
+
+
+def test_nothing_is_named_in_a_run_that_learns(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "PATIENCE_S", -math.inf)
+    run = spreeze.train(fakes.ReachEnv, runs=runs, serial=True, steps="9000", algo="sac", **SMALL)
+    assert RunDir(run.path).read("status")["diagnosis"] is None
 
 
 @pytest.mark.fault("F15")

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from spreeze.algos import ALGORITHMS
-from spreeze.algos.base import OffPolicyConfig, update_knobs
+from spreeze.algos.base import update_knobs
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.knobs import Auto, Effect, KnobGroup, flag, knob, knobs_of
 
 

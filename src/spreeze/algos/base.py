@@ -7,15 +7,13 @@ compilation. Samplers need no torch: the config states the format of rows and of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from spreeze.knobs import Auto, Effect, KnobGroup, knob, knobs_of
-from spreeze.policy import NOISE_BLOCK, Head, PolicyForm
+from spreeze.policy import Head, LastingNoise, PolicyForm
 from spreeze.rows import RowFormat
-from spreeze.spec import LARGEST_RETURN, Floats
+from spreeze.spec import Floats
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -25,13 +23,6 @@ if TYPE_CHECKING:
     from spreeze.spec import EnvSpec
 
 Metrics = dict[str, "Tensor"]
-
-
-def evenly(first: float, last: float, num: int) -> Floats:
-    """`num` values from `first` to `last`; a single one lies in the middle."""
-    if num == 1:
-        return np.full(1, (first + last) / 2, np.float32)
-    return np.linspace(first, last, num, dtype=np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,124 +137,13 @@ class AlgoConfig(KnobGroup):
         """Updates in which policies improve too fast to be judged by their average."""
         return 100_000
 
-    def longest_hold(self) -> int:
-        """Steps for which samplers repeat their noise at most; 1: fresh noise at every step."""
-        return 1
+    def lasting_noise_when(self) -> tuple[LastingNoise, float]:
+        """When exploration noise lasts for more than a step, and the colour it then has."""
+        return "never", 0.0
 
-
-@dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(AlgoConfig):
-    """Knobs of algorithms that learn from transitions of any age."""
-
-    n_step: int = knob(
-        1, "Env steps per transition, for n-step returns.", low=1, high=100, effect=Effect.DATA
-    )
-    tau: float | Auto = knob(
-        "auto",
-        "Share of the online network mixed into its target at each update. Auto: follows the network width.",
-        low=1e-8,
-        high=1,
-        effect=Effect.RATE,
-    )
-    policy_delay: int = knob(1, "Critic updates per actor update.", low=1, high=64)
-    priority: float = knob(
-        0.0,
-        "Prioritised replay: draw rows by their error to this power. 0: uniformly.",
-        low=0,
-        high=4,
-    )
-    priority_correction: float = knob(
-        0.4, "How much of the bias of prioritised replay is corrected.", low=0, high=1
-    )
-
-    def row_format(self) -> RowFormat:
-        """Transitions of n steps."""
-        return replace(super().row_format(), n_step=self.n_step)
-
-    def rates(self) -> tuple[float, float]:
-        """Learning rate and tau."""
-        lr, _ = super().rates()
-        assert self.tau != "auto", "settings.auto.resolve replaces it"
-        return lr, self.tau
-
-    def critic_updates(self) -> int:
-        """The policy delay."""
-        return self.policy_delay
-
-    def priorities(self) -> tuple[float, float]:
-        """From the knobs."""
-        return self.priority, self.priority_correction
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeterministicConfig(OffPolicyConfig):
-    """Knobs of algorithms whose policy is deterministic; samplers add noise to its actions."""
-
-    noise: tuple[float, float] = knob(
-        (0.05, 0.5),
-        "Standard deviation of exploration noise, in the least and in the most exploring environment.",
-        low=0,
-        high=10,
-        effect=Effect.DATA,
-    )
-
-    def head(self, spec: EnvSpec) -> Head:
-        """The action itself."""
-        return "tanh"
-
-    def exploration(self, num_envs: int) -> Floats:
-        """Evenly from the smallest to the largest noise."""
-        return evenly(*self.noise, num_envs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoftConfig(OffPolicyConfig):
-    """Knobs of algorithms with a learned temperature, as in SAC."""
-
-    init_alpha: float = knob(0.2, "Initial temperature.", low=1e-8, high=1000, effect=Effect.DATA)
-    target_entropy_per_action: float = knob(
-        -1.0, "Target entropy per action dimension.", low=-100, high=100
-    )
-    hold: int = knob(
-        1,
-        "Repeat exploration noise for up to this many steps; the length is random, most often 1.",
-        low=1,
-        high=NOISE_BLOCK,
-        effect=Effect.DATA,
-    )
-
-    def longest_hold(self) -> int:
-        """As the knob says."""
-        return self.hold
-
-
-@dataclass(frozen=True, kw_only=True)
-class CategoricalConfig(OffPolicyConfig):
-    """Knobs of algorithms with categorical critics, and the defaults that go with them."""
-
-    lr: float | Auto = 3e-4
-    beta2: float = 0.95
-    policy_delay: int = 2
-    layer_norm: bool = True
-    normalise_obs: bool = True
-    normalise_reward: bool = True
-    num_atoms: int = knob(
-        101,
-        "Atoms of the critics' return distribution.",
-        low=2,
-        high=10_001,
-        effect=Effect.NETWORK,
-    )
-
-    def problems(self) -> list[str]:
-        """Refuse rewards whose returns would leave the range of the atoms."""
-        why = f"the critics only represent returns from -{LARGEST_RETURN:g} to {LARGEST_RETURN:g}"
-        problems = super().problems()
-        if not self.normalise_reward:
-            problems.append(f"--algo.no-normalise-reward: {why}.")
-        if self.reward_scale > 1:
-            problems.append(f"--algo.reward-scale {self.reward_scale:g}: at most 1, because {why}.")
-        return problems
+    def explore_more(self) -> str:
+        """The flag to try when a run finds no reward; empty if there is none."""
+        return ""
 
 
 def update_knobs(kind: type[AlgoConfig], knobs: Mapping[str, Any], own: bool) -> dict[str, Any]:

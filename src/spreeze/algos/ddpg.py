@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, DeterministicConfig, Metrics
+from spreeze.algos.base import Algorithm, Metrics
+from spreeze.algos.off_policy import DeterministicConfig
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from spreeze.algos.base import Algorithm, Metrics, OffPolicyConfig, evenly
+from spreeze.algos.base import Algorithm, Metrics
+from spreeze.algos.off_policy import OffPolicyConfig, evenly
 from spreeze.knobs import Effect, knob
 from spreeze.policy import PolicyForm
 from spreeze.spec import Floats
@@ -52,6 +53,10 @@ class DQNConfig(OffPolicyConfig):
                 f"--algo.policy-delay {self.policy_delay}: must be 1, because DQN has no actor to delay."
             )
         return problems
+
+    def explore_more(self) -> str:
+        """More random actions."""
+        return "--algo.epsilon 0.8"
 
     def policy_form(self, spec: EnvSpec) -> PolicyForm:
         """The critic: a value for the state and one per action."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, CategoricalConfig, Metrics, SoftConfig, evenly
+from spreeze.algos.base import Algorithm, Metrics
+from spreeze.algos.off_policy import CategoricalConfig, SoftConfig, evenly
 from spreeze.knobs import Effect, knob
 from spreeze.spec import LARGEST_RETURN, Floats
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, CategoricalConfig, DeterministicConfig, Metrics
+from spreeze.algos.base import Algorithm, Metrics
+from spreeze.algos.off_policy import CategoricalConfig, DeterministicConfig
 from spreeze.knobs import knob
 from spreeze.spec import LARGEST_RETURN
 

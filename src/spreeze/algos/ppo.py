@@ -60,6 +60,10 @@ class PPOConfig(AlgoConfig):
         """Segments."""
         return replace(super().row_format(), segment=self.segment)
 
+    def explore_more(self) -> str:
+        """A policy that stays random for longer."""
+        return "--algo.entropy 0.05"
+
     def reuse(self) -> float:
         """As the knob says."""
         return self.max_reuse

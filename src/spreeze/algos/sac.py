@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, Metrics, SoftConfig
+from spreeze.algos.base import Algorithm, Metrics
+from spreeze.algos.off_policy import SoftConfig
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spreeze.algos.base import Algorithm, Metrics, SoftConfig
+from spreeze.algos.base import Algorithm, Metrics
+from spreeze.algos.off_policy import SoftConfig
 from spreeze.knobs import Effect, knob
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from spreeze.errors import UsageError
 if TYPE_CHECKING:
     from spreeze.envs.targets import EnvTarget
     from spreeze.policy import Policy
+    from spreeze.store.rundir import RunDir
 
 
 def env_to_play(policy: Policy, run: str, given: str | None) -> str:
@@ -41,6 +42,14 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
     if given is None and (suite := suite_of(env)):
         print(f"Note: {env} imports the installed package {suite[1]}.", file=sys.stderr)
     return env
+
+
+def limited(env: str, run: RunDir) -> EnvTarget:
+    """The environment with the time limit that the run gave it, if any."""
+    from spreeze.envs.targets import TimeLimited
+
+    steps = run.max_episode_steps
+    return env if steps is None else TimeLimited(env, steps)
 
 
 def check_fits(policy: Policy, target: EnvTarget, env: str) -> None:

@@ -34,7 +34,8 @@ class EnvGroup:
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
         self.finished: list[Episode] = []
-        """Episodes that have ended; the caller empties the list."""
+        """Episodes that have ended, until `take_finished`."""
+        self._finished_in: list[int] = []
 
     @property
     def obs(self) -> Floats:
@@ -68,6 +69,12 @@ class EnvGroup:
             out.reward[out.terminated] -= self._cost
         return self._writer.end(out, self._past_return(out), rows)
 
+    def take_finished(self) -> tuple[list[Episode], list[int]]:
+        """The episodes that have ended since the last call, and the environments in which they ended."""
+        ended = self.finished, self._finished_in
+        self.finished, self._finished_in = [], []
+        return ended
+
     def close(self) -> None:
         """Close the environments."""
         self._stepper.close()
@@ -98,6 +105,7 @@ class EnvGroup:
         self._lengths[~valid] = 0
         for i in np.flatnonzero(done & valid):
             self.finished.append((float(self._returns[i]), int(self._lengths[i])))
+            self._finished_in.append(int(i))
             self._returns[i], self._lengths[i] = 0.0, 0
 
 

@@ -17,11 +17,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.observations import NotFlattenable, parts_of
-from spreeze.envs.targets import EnvTarget, make_env, missing_extra, unknown_env
+from spreeze.envs.targets import EnvTarget, TimeLimited, make_env, missing_extra, unknown_env
 from spreeze.errors import UsageError
 from spreeze.spec import EnvSpec, flatten_obs
 
-TIMED_STEPS, TIMED_S = 30, 0.05
+RANDOM_STEPS, RANDOM_S = 200, 0.05
+"""Most steps and seconds of random actions before a run."""
 
 
 def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
@@ -45,11 +46,17 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
                 ]
             )
         spec = _describe(name, env)
+        if isinstance(target, TimeLimited):  # an environment without a registration does not say so
+            spec = dataclasses.replace(spec, max_episode_steps=target.steps)
         resets = _Resets(env)
         _try_out(spec, env, resets)
-        step_us = _measure_step_us(env, resets)
+        step_us, random_episode = _play_randomly(env, resets)
         spec = dataclasses.replace(
-            spec, step_us=step_us, construct_s=construct_s, reset_s=resets.slowest_s
+            spec,
+            step_us=step_us,
+            construct_s=construct_s,
+            reset_s=resets.slowest_s,
+            random_episode=random_episode,
         )
         # EnvPool makes as many environments as it is asked for.
         return (
@@ -233,18 +240,28 @@ def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> 
     raise UsageError([f"env {spec.id}: {method} returned {problem}"])
 
 
-def _measure_step_us(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets) -> float:
-    """Microseconds of an undisturbed step; slightly too high, because Gymnasium's checker runs too."""
+def _play_randomly(
+    env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets
+) -> tuple[float | None, float | None]:
+    """Microseconds of an undisturbed step, and after how many steps random actions end an episode, if they do.
+
+    The time is slightly too high, because Gymnasium's checker runs too. An environment that raises here
+    has made some steps before: the run deals with it.
+    """
     num = env.num_envs if isinstance(env, VectorEnv) else 1
     reset(seed=0)
     env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(TIMED_STEPS)]
     spent_s: list[float] = []
-    for action in actions:
-        began = time.perf_counter()
-        _, _, terminated, truncated, _ = env.step(action)
-        spent_s.append(time.perf_counter() - began)
-        reset.where(terminated | truncated)
-        if sum(spent_s) > TIMED_S:
-            break
-    return 1e6 * sorted(spent_s)[len(spent_s) // 4] / num
+    ends, began_s = 0, time.perf_counter()
+    with contextlib.suppress(Exception):
+        while len(spent_s) < RANDOM_STEPS and time.perf_counter() - began_s < RANDOM_S:
+            action = env.action_space.sample()
+            before_s = time.perf_counter()
+            _, _, terminated, truncated, _ = env.step(action)
+            spent_s.append(time.perf_counter() - before_s)
+            ends += int(np.sum(terminated))
+            reset.where(terminated | truncated)
+    if not spent_s:
+        return None, None
+    step_us = 1e6 * sorted(spent_s)[len(spent_s) // 4] / num
+    return step_us, num * len(spent_s) / ends if ends else None

@@ -27,7 +27,7 @@ from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.observations import flattened
 from spreeze.envs.step_result import StepResult
 from spreeze.envs.suites import EXTRAS, advice
-from spreeze.envs.targets import EnvTarget, make_env
+from spreeze.envs.targets import EnvTarget, TimeLimited, make_env
 from spreeze.faults import Doing
 from spreeze.spec import EnvSpec, Floats
 
@@ -106,6 +106,8 @@ class View:
 
 
 def _make_rendered(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
+    if isinstance(target, TimeLimited):
+        return target.limit(_make_rendered(target.target, mode))
     if isinstance(target, EnvPoolTarget):
         raise NoPicture("EnvPool cannot draw its environments, and Gymnasium has none with this id")
     size: dict[str, Any] = (

@@ -10,6 +10,7 @@ import functools
 import importlib
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import cloudpickle
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.errors import UsageError
@@ -25,13 +27,38 @@ from spreeze.user_code import allow_beside, load_file
 
 EnvTarget = str | Callable[..., Any]
 """A Gymnasium id, `module:Id`, `package.module:EnvClass`, `path/file.py:EnvClass`, a class, a function that makes an environment,
-or an `EnvPoolTarget`."""
+an `EnvPoolTarget` or a `TimeLimited`."""
+
+
+@dataclass(frozen=True)
+class TimeLimited:
+    """An environment whose episodes end after `steps`, in place of the limit that `gymnasium.make` gives it."""
+
+    target: EnvTarget
+    steps: int
+
+    def __call__(self, **kwargs: Any) -> gym.Env[Any, Any]:
+        """Make it."""
+        return self.limit(make_env(self.target, **kwargs))
+
+    def limit(self, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> gym.Env[Any, Any]:
+        """The environment with the new limit."""
+        if isinstance(env, VectorEnv):
+            env.close()
+            raise UsageError(
+                [
+                    f"--env.max-episode-steps {self.steps}: a vector environment ends its own episodes; set its limit there."
+                ]
+            )
+        return TimeLimit(env.env if isinstance(env, TimeLimit) else env, self.steps)
 
 
 def make_env(
     target: EnvTarget, *, checked: bool = False, **kwargs: Any
 ) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
     """Make a new environment; with `checked`, inside Gymnasium's own checker."""
+    if isinstance(target, TimeLimited):
+        return target.limit(make_env(target.target, checked=checked, **kwargs))
     if isinstance(target, str):
         module_name, _, name = target.rpartition(":")
         if module_name:
@@ -100,6 +127,8 @@ def target_name(target: EnvTarget) -> str:
 
 def picklable_target(target: EnvTarget) -> EnvTarget:
     """A target that another process can make, even if only this process has registered its id."""
+    if isinstance(target, TimeLimited):
+        return replace(target, target=picklable_target(target.target))
     if isinstance(target, str) and target in gym.registry:
         spec = gym.registry[target]
         if not str(spec.entry_point).startswith("gymnasium.envs."):

@@ -4,7 +4,7 @@ Imports no other package. Imported by `algos` and everything above them. `load` 
 """
 
 from spreeze.policy.form import Head, PolicyForm
-from spreeze.policy.noise import NOISE_BLOCK
+from spreeze.policy.noise import LastingNoise
 from spreeze.policy.policy import Policy
 
-__all__ = ["NOISE_BLOCK", "Head", "Policy", "PolicyForm"]
+__all__ = ["Head", "LastingNoise", "Policy", "PolicyForm"]

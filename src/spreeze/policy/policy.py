@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from spreeze.policy.form import PolicyForm
-from spreeze.policy.noise import NOISE_BLOCK, hold_noise
+from spreeze.policy.noise import COLOUR_BLOCK, NOISE_BLOCK, coloured_noise
 from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, EnvSpec, Floats
 
 LAYER_NORM_EPS = 1e-5
@@ -45,7 +45,9 @@ class Policy:
         """Whether `act` also leaves the log-probabilities of its actions in `log_prob`."""
         self.log_prob: Floats = np.zeros(0, np.float32)
         self._scales: Floats | None = None
-        self._hold = 1
+        self._colour = 0.0
+        self._coloured_envs: NDArray[np.intp] = np.zeros(0, np.intp)
+        self._coloured: Floats = np.zeros((0, 0, 0), np.float32)
         self._rng = np.random.default_rng()
         self._batch = self._noise_used = 0
         self._noise_block: Floats = np.zeros((0, 0, 0), np.float32)
@@ -65,9 +67,12 @@ class Policy:
         self._scales = np.asarray(scales, np.float32)[:, None]
         self._allocate(0)
 
-    def set_noise_hold(self, longest: int) -> None:
-        """Hold noise for up to `longest` steps; see `hold_noise`. Only samplers set this."""
-        self._hold = longest
+    def set_noise_colour(self, colour: float, envs: NDArray[np.intp]) -> None:
+        """Explore in these environments of the batch with `coloured_noise` of variance 1, whatever the policy's own is.
+
+        Only samplers set this.
+        """
+        self._colour, self._coloured_envs = colour, envs
         self._allocate(0)
 
     def act(self, obs: Floats, explore: bool) -> Floats:
@@ -103,6 +108,8 @@ class Policy:
             std *= 0.5 * (high - low)
             std += 0.5 * (high + low)
             np.exp(std, out=std)
+            if len(self._coloured_envs):
+                std[self._coloured_envs] = 1
             std *= self._noise()
             action += std
         return np.tanh(action, out=action)
@@ -150,12 +157,20 @@ class Policy:
             self._noise_block = self._rng.standard_normal(shape, np.float32)
             if self._scales is not None and not self.has_log_prob:
                 self._noise_block *= self._scales
-            if self._hold > 1:
-                self._noise_block = hold_noise(self._noise_block, self._hold, self._rng)
+            if len(self._coloured_envs):
+                self._noise_block[:, self._coloured_envs] = self._next_coloured()
             self._noise_used = 0
         self._noise_used += 1
         noise: Floats = self._noise_block[self._noise_used - 1]
         return noise
+
+    def _next_coloured(self) -> Floats:
+        """The next steps of coloured noise."""
+        if not len(self._coloured):
+            shape = (COLOUR_BLOCK, len(self._coloured_envs), self._action_size)
+            self._coloured = coloured_noise(shape, self._colour, self._rng)
+        block, self._coloured = np.split(self._coloured, [NOISE_BLOCK])
+        return block
 
     def _allocate(self, batch: int) -> None:
         """Buffers for a batch of this size; noise drawn so far is dropped."""
@@ -164,6 +179,7 @@ class Policy:
         self._normalised_obs: Floats = np.zeros((batch, self.spec.obs_size), np.float32)
         self._mean_std: Floats = np.zeros((2, batch, self._action_size), np.float32)
         self._noise_block, self._noise_used = self._noise_block[:0], 0
+        self._coloured = self._coloured[:0]
 
     def act_randomly(self, num: int) -> Floats:
         """Uniform random actions, as rows store them: for the time before the first weights arrive."""

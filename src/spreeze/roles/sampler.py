@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,11 @@ from spreeze.faults import fault_point
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending
+from spreeze.roles.noise_trial import NoiseTrial, Phase
 from spreeze.roles.pacing import allowed_steps, warmup_steps
 from spreeze.settings.config import resolved
 from spreeze.store.metrics import record_interval
+from spreeze.wires.control import Table
 from spreeze.wires.weights import WeightsReader
 
 HOLD_S = 0.005
@@ -45,6 +46,7 @@ def run(ctx: Context) -> Iterator[None]:
     episodes: deque[Episode] = deque(maxlen=100)
     version, next_fetch_s, next_log_s = 0, 0.0, ctx.now() + LOG_EVERY_S
     env_steps = int(counters["env_steps"])  # a restarted sampler continues its count
+    noise = NoiseTrial(policy, num_envs, *config.hyper.lasting_noise_when(), env_steps > 0)
     try:
         group.reset(env_seed % 2**31 + env_steps)
         while True:
@@ -83,7 +85,7 @@ def run(ctx: Context) -> Iterator[None]:
             env_steps += group.num_envs
             counters["env_steps"] = env_steps
             if group.finished:
-                _count_episodes(group, episodes, counters)
+                _count_episodes(group, episodes, noise, counters)
             if episodes and ctx.now() >= next_log_s:
                 next_log_s = ctx.now() + record_interval(LOG_EVERY_S, ctx.now())
                 _log(ctx)
@@ -99,7 +101,6 @@ def _exploring_policy(ctx: Context, num_envs: int, seed: int) -> Policy:
     policy.seed(seed)
     if (scales := hyper.exploration(num_samplers * num_envs)) is not None:
         policy.set_exploration_scales(scales[ctx.job.index :: num_samplers])
-    policy.set_noise_hold(hyper.longest_hold())
     return policy
 
 
@@ -110,12 +111,16 @@ def _first_limit(ctx: Context) -> int:
     return allowed_steps(warmup_steps(ctx.config), FIRST_UPDATES, fewest)
 
 
-def _count_episodes(group: EnvGroup, recent: deque[Episode], counters: Any) -> None:
-    """Move finished episodes from the group to the recent ones, and update their means."""
-    recent.extend(group.finished)
-    counters["episodes"] += len(group.finished)
+def _count_episodes(
+    group: EnvGroup, recent: deque[Episode], noise: NoiseTrial, counters: Table
+) -> None:
+    """Move finished episodes from the group to the recent ones, and update what depends on them."""
+    finished, envs = group.take_finished()
+    recent.extend(finished)
+    counters["episodes"] += len(finished)
     counters["return_mean"], counters["length_mean"] = np.mean(recent, axis=0)
-    group.finished.clear()
+    if noise.judge(finished, envs):
+        counters["noise_lasts"] = noise.phase is Phase.LASTING
 
 
 def _log(ctx: Context) -> None:

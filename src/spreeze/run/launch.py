@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spreeze.envs.envpool import EnvPoolTarget
-from spreeze.envs.targets import EnvTarget
+from spreeze.envs.targets import EnvTarget, TimeLimited
 from spreeze.errors import UsageError
 from spreeze.machine.cache import cache_note
 from spreeze.machine.facts import detect_machine, shared_memory_problem
@@ -15,6 +15,7 @@ from spreeze.run.plan import Plan, create_run, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
 from spreeze.run.processes.servers import ForkServers
 from spreeze.run.signals import Interrupts
+from spreeze.run.start_up import Milestone, StartUp
 from spreeze.run.supervisor import Run, Show, Supervisor
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
@@ -34,7 +35,8 @@ def launch(
     a line of text before a step that takes seconds. `servers` are the run's fork servers, if the
     caller has already started them; they are closed at the end.
     """
-    started_s = time.monotonic() if started_s is None else started_s
+    start_up = StartUp(time.monotonic() if started_s is None else started_s)
+    start_up.reach(Milestone.FLAGS)
     problems = [*check_config(config), *check_folder(Path(config.runs))]
     if not config.serial and (reason := shared_memory_problem()):
         problems.append(f"{reason}. Use --serial.")
@@ -42,18 +44,23 @@ def launch(
         raise UsageError(problems)
     if config.simulation.engine == "envpool":
         env = EnvPoolTarget(env)
+    elif limit := config.simulation.max_episode_steps:
+        env = TimeLimited(env, limit)
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes(servers or ForkServers.start())
     try:
         spec = describe_env(env, config, processes, problems)
+        start_up.reach(Milestone.ENVIRONMENT)
         if note := cache_note():
             announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
+        start_up.reach(Milestone.PLAN)
         announce(plan)
         with interrupts.installed():
             run_dir = create_run(config, plan)
+            start_up.reach(Milestone.FOLDER)
             try:
-                supervisor = Supervisor(plan, env, run_dir, started_s, show, interrupts)
+                supervisor = Supervisor(plan, env, run_dir, start_up, show, interrupts)
             except OSError as error:  # no memory, no files, a full disk
                 raise UsageError([f"the run cannot start: {error.strerror}"]) from None
             return supervisor.run(processes)

@@ -15,10 +15,12 @@ from spreeze.rows import PLACEMENTS
 from spreeze.run.bottleneck import Bottleneck, Limit, find_bottleneck
 from spreeze.run.controller import Decision
 from spreeze.run.cpu_meter import CpuMeter
+from spreeze.run.diagnosis import LearningWatch
 from spreeze.run.fault_counts import fault_counts
 from spreeze.run.outcome import Outcome, RunState
 from spreeze.run.replay_age import ReplayAge
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.waiting import Waiting
 from spreeze.run.warnings import (
     Heartbeats,
     memory_fallback_note,
@@ -26,7 +28,13 @@ from spreeze.run.warnings import (
     stuck_roles,
     warnings_from,
 )
-from spreeze.run.wording import describe_bottleneck, describe_changes, describe_rates
+from spreeze.run.wording import (
+    NOISE_LASTS,
+    describe_bottleneck,
+    describe_changes,
+    describe_diagnosis,
+    describe_rates,
+)
 from spreeze.settings.config import Config, resolved
 from spreeze.store.metrics import Mean, Rate, Records, Thinned, finite, record_interval
 from spreeze.wires.control import Control
@@ -73,11 +81,11 @@ class Progress:
         self._started_s, self._clock = started_s, clock
         self._recorder = recorder
         self._sample_rate, self._update_rate, self._frame_rate = Rate(), Rate(), Rate()
-        self._stalls = {name: Rate() for name in ("samplers", "learner", "evaluator", "visualizer")}
-        self._samplers_waited_s = 0.0
-        self._sampler_waits = control.samplers["waited_s"].copy()
+        self._waiting = Waiting(control)
         self._all_sampling_s: float | None = None  # when every sampler had made a step
+        self._noise_lasts = False
         self._replay_age = ReplayAge()
+        self._learning = LearningWatch(config)
         self._heartbeats, self._cpu, self._gpu = Heartbeats(), CpuMeter(), GpuMeter(config.devices)
         self._lag, self._age = Mean(), Mean()
         self._measured_s = self._recorded_s = -math.inf
@@ -107,7 +115,10 @@ class Progress:
         snap.time_s = self.elapsed_s
         self._look_at_counts(now)
         self._look_at_evaluations()
-        self._look_at_waiting(now)
+        snap.stall_percent = self._waiting.percent(now)
+        if not self._noise_lasts and control.samplers["noise_lasts"].any():
+            self._noise_lasts = True
+            self.note(NOISE_LASTS)
         if self._all_sampling_s is None and (control.samplers["env_steps"] > 0).all():
             self._all_sampling_s = snap.time_s
         if self._first is None and control.first_update_s is not None:
@@ -116,6 +127,7 @@ class Progress:
             self._measured_s = now
             self._measure(now)
         snap.bottleneck = self._bottleneck()
+        snap.diagnosis = self._learning.diagnose(self._control, snap.time_s)
         snap.open_warnings = self._open_warnings(now)
         snap.warnings = [*self.notes, *snap.open_warnings]
         return snap
@@ -199,6 +211,7 @@ class Progress:
             "progress": {name: finite(value) for name, value in progress.items()},
             "warnings": snap.warnings,
             "open_warnings": snap.open_warnings,
+            "diagnosis": snap.diagnosis and snap.diagnosis.to_json(),
         }
 
     def _look_at_counts(self, now: float) -> None:
@@ -224,27 +237,10 @@ class Progress:
             snap.best_return = finite(float(control.evaluator["best_return"]))
             for _ in range(missed):
                 self._evaluations.add((snap.time_s, snap.eval_return))
+            self._learning.evaluated(snap.eval_return)
         if self.target_reached_s is None and control.target_time_s is not None:
             # In serial mode the evaluator's clock counts env steps.
             self.target_reached_s = snap.time_s if self.config.serial else control.target_time_s
-
-    def _look_at_waiting(self, now: float) -> None:
-        control = self._control
-        waits = control.samplers["waited_s"].copy()
-        # Samplers that are switched off do not wait for the learner.
-        active = max(1, int(control.supervisor["active_samplers"]))
-        self._samplers_waited_s += float((waits - self._sampler_waits)[:active].mean())
-        self._sampler_waits = waits
-        waited_s = {
-            "samplers": self._samplers_waited_s,
-            "learner": float(control.learner["waited_s"]),
-            "evaluator": float(control.evaluator["waited_s"]),
-            "visualizer": float(control.visualizer["waited_s"]),
-        }
-        self.snapshot.stall_percent = {
-            role: min(100.0, 100 * rate.update(waited_s[role], now))
-            for role, rate in self._stalls.items()
-        }
 
     def _counts(self) -> Counts:
         snap, rows = self.snapshot, int(self._control.learner["rows_learned"])
@@ -293,6 +289,7 @@ class Progress:
         return [
             *chain.from_iterable(self.standing.values()),
             *warnings_from(control, self.batch_size),
+            *([describe_diagnosis(found)] if (found := self.snapshot.diagnosis) else ()),
             *missing_evaluation(control, self.elapsed_s),
             *stuck_roles({name: s for name, s in silent_s.items() if name in self.pids}),
         ]

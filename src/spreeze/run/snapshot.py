@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from spreeze.run.bottleneck import STARTING, Bottleneck
 from spreeze.run.controller import Decision
+from spreeze.run.diagnosis import Diagnosis
 
 
 @dataclass
@@ -31,6 +32,8 @@ class Snapshot:
     bottleneck: Bottleneck = STARTING
     decision: Decision | None = None
     """The controller's latest decision."""
+    diagnosis: Diagnosis | None = None
+    """Why the run does not learn, if it does not."""
     open_warnings: list[str] = field(default_factory=list)
     """Conditions that hold now."""
     warnings: list[str] = field(default_factory=list)

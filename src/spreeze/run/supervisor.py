@@ -30,6 +30,7 @@ from spreeze.run.restarts import Task
 from spreeze.run.shutdown import LEARNER, await_observers, judge_ends, stop_roles
 from spreeze.run.signals import Interrupts
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.start_up import Milestone, StartUp
 from spreeze.run.warnings import env_error_warnings
 from spreeze.run.watchdog import Watchdog
 from spreeze.settings.auto.rates import batches_worth_a_try
@@ -63,7 +64,7 @@ class Supervisor:
         plan: Plan,
         env: EnvTarget,
         run_dir: RunDir,
-        started_s: float,
+        start_up: StartUp,
         show: Show,
         interrupts: Interrupts,
     ) -> None:
@@ -74,6 +75,7 @@ class Supervisor:
         self.control = Control(self.arena)
         set_initial_values(self.control, plan)
         self.record = Record(run_dir)
+        self.start_up, started_s = start_up, start_up.started_s
         self.progress = Progress(config, self.control, started_s, self.record)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
@@ -104,6 +106,7 @@ class Supervisor:
         try:
             if crew:
                 failure = crew.start_all()
+                self.start_up.reach(Milestone.ROLES)
             while failure is None:
                 if (end := self._end_reason(crew)) is not None:
                     outcome = end
@@ -206,6 +209,7 @@ class Supervisor:
         """Write summary and last status, tell the observers, and free the shared memory."""
         self.progress.faults |= self.record.faults
         summary = self.progress.summary(outcome)
+        summary["start_up"] = self.start_up.table(self.control, summary["all_sampling_s"])
         self.progress.pids = {}
         status = self.progress.status(outcome.state) | {"dashboard": {}}
         self._draw()

@@ -106,7 +106,9 @@ def missing_evaluation(control: Control, elapsed_s: float) -> list[str]:
         or elapsed_s - began_s <= NO_EVALUATION_S
     ):
         return []
-    return ["no evaluation has ended in two minutes; if your episodes never end, set a TimeLimit"]
+    return [
+        "no evaluation has ended in two minutes; --env.max-episode-steps makes episodes shorter"
+    ]
 
 
 def stuck_roles(silent_s: dict[str, float]) -> list[str]:

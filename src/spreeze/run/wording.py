@@ -5,9 +5,13 @@ from __future__ import annotations
 from spreeze.faults import Doing
 from spreeze.run.bottleneck import Bottleneck, Limit
 from spreeze.run.controller import BATCH, RATIO, SAMPLERS, Change, Decision, Rates
+from spreeze.run.diagnosis import Cause, Diagnosis
 from spreeze.run.watchdog import Hang
+from spreeze.text import short
 
 KNOB_NAMES = {SAMPLERS: "samplers", BATCH: "batch", RATIO: "updates per step at least"}
+
+NOISE_LASTS = "the first episodes all return about the same: half of the environments explore with noise that lasts"
 
 
 def describe_bottleneck(bottleneck: Bottleneck, device: str) -> str:
@@ -49,3 +53,23 @@ def describe_hang(hang: Hang) -> str:
     }[hang.doing]
     knob = f" (--{hang.knob.replace('_', '-')})" if hang.knob else ""
     return f"{what} for {hang.seconds:.3g} s{knob}"
+
+
+def describe_diagnosis(found: Diagnosis) -> str:
+    """Why the run does not learn, and what to try."""
+    value = short(found.value)
+    why = {
+        Cause.NO_EPISODE_ENDS: f"no episode has ended in {value} steps",
+        Cause.EQUAL_REWARDS: f"every reward so far is {value}, so there is nothing to learn from",
+        Cause.CRITIC_DIVERGES: (
+            f"the critic diverges: its values are {value} times the largest possible return"
+        ),
+        Cause.MIXED_OBSERVATIONS: (
+            f"numbers of the observation differ in scale, one by {value} times the usual"
+        ),
+        Cause.LARGE_OBSERVATIONS: f"numbers of the observation are large, about {value}",
+        Cause.SATURATED_ACTIONS: f"{100 * found.value:.0f} % of the actions are at their bounds",
+        Cause.DOES_NOTHING: "rewards are only costs so far, and the policy avoids them by doing nothing",
+        Cause.STILL_RANDOM: f"returns are no better than at the start (best {value})",
+    }[found.cause]
+    return f"not learning: {why}.{f' Try {found.flags}' if found.flags else ''}"

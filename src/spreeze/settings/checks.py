@@ -49,6 +49,8 @@ def _check_run(config: Config) -> Iterator[str]:
         except ValueError as error:
             yield str(error)
     yield from check_devices(config.device, config.learner.same_device)
+    if config.simulation.max_episode_steps and config.simulation.engine == "envpool":
+        yield "--env.max-episode-steps works with --env.engine gymnasium only: EnvPool has its own limits."
     if config.name is not None and not re.fullmatch(r"[\w+=][\w.+= -]{,99}", config.name):
         yield f"--name {config.name!r}: it names a folder: up to 100 letters, digits, . _ + = -"
     if config.track in ("wandb", "trackio") and find_spec(config.track) is None:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from spreeze.algos.base import AlgoConfig, OffPolicyConfig
+from spreeze.algos.base import AlgoConfig
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.knobs import Auto, knob, knobs_of
 from spreeze.settings.parse import parse_count, parse_duration
 from spreeze.settings.sections import (

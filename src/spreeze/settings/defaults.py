@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.algos import ALGORITHMS, find_algorithm
-from spreeze.algos.base import OffPolicyConfig
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import knobs_of
 from spreeze.machine.facts import learns_on_gpu, visible_gpus
@@ -105,6 +105,12 @@ def _unknown_knob(name: str, known: Collection[str]) -> str:
 
 def with_algorithm(config: Config, algo: str) -> Config:
     """The config with this algorithm in place of "auto"; knobs that were given are kept."""
+    hyper = find_algorithm(algo).config(**given_knobs(config))
+    return dataclasses.replace(config, algo=algo, hyper=hyper)
+
+
+def given_knobs(config: Config) -> dict[str, Any]:
+    """The knobs of the algorithm that the user gave, while the algorithm is "auto"."""
     undecided = config.hyper
     assert isinstance(undecided, UndecidedConfig), "the algorithm is already chosen"
     given = {
@@ -113,8 +119,7 @@ def with_algorithm(config: Config, algo: str) -> Config:
         if name in undecided.asked or value != getattr(UndecidedConfig(), name)
     }
     given.pop("asked", None)
-    hyper = find_algorithm(algo).config(**given)
-    return dataclasses.replace(config, algo=algo, hyper=hyper)
+    return given
 
 
 def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from spreeze.algos.base import OffPolicyConfig
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.knobs import Auto, knob
 from spreeze.rows import Placement
 from spreeze.spec import Engine
@@ -17,6 +17,12 @@ from spreeze.spec import Engine
 class SimulationConfig:
     """How environments are simulated."""
 
+    max_episode_steps: int | None = knob(
+        None,
+        "End every episode after this many steps, in place of the limit that the environment was registered with.",
+        low=1,
+        high=1_000_000_000,
+    )
     engine: Engine = knob(
         "gymnasium",
         "What steps the environments. envpool: EnvPool's C++ versions, for the ids it has (extra `envpool`).",
@@ -118,7 +124,7 @@ class EvaluatorConfig:
     )
     share: float | Auto = knob(
         "auto",
-        "Largest share of time spent evaluating. Auto: limits the cores that evaluations use on average.",
+        "Largest share of time spent evaluating, except early in a run. Auto: limits the cores that evaluations use on average.",
         low=0.001,
         high=1,
     )

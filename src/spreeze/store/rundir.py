@@ -80,8 +80,16 @@ class RunDir:
     @property
     def engine(self) -> str | None:
         """What stepped the run's environments, if its config says so."""
-        section = _mapping(_mapping(self.read("config").get("config")).get("simulation"))
-        return _word(section.get("engine"))
+        return _word(self._simulation().get("engine"))
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """The time limit that the run gave its environments, if its config says so."""
+        steps = self._simulation().get("max_episode_steps")
+        return steps if type(steps) is int and steps > 0 else None
+
+    def _simulation(self) -> dict[str, Any]:
+        return _mapping(_mapping(self.read("config").get("config")).get("simulation"))
 
     def checkpoint(self) -> Path:
         """The best checkpoint, or the last if there is no best one. UsageError if there is none."""

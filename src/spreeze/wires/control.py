@@ -85,7 +85,18 @@ LEARNER = [
     ("detour", "<i8"),  # 1: copies between two GPUs go through host memory
     ("policy_lag", "<f8"),  # versions between acting and the newest policy
     ("exchange_age", "<f8"),  # updates by which the other device's copies lag
-    ("first_update_s", "<f8"),  # 0 until this run's first update
+    ("up_s", "<f8"),  # when its process had imported everything
+    ("ready_s", "<f8"),  # when replay and networks were in place
+    ("first_update_s", "<f8"),  # when this run's first update began; 0 until then
+    ("first_updated_s", "<f8"),  # when the first updates were done
+    ("looked_s", "<f8"),  # when it last looked for the symptoms below; 0: never
+    ("reward_low", "<f8"),  # the smallest and largest reward in the replay
+    ("reward_high", "<f8"),
+    ("saturated", "<f8"),  # share of the actions' numbers at their bounds
+    ("obs_size", "<f8"),  # the largest root mean square of a number of the observation
+    ("obs_ratio", "<f8"),  # the largest spread of one, over the middle one
+    ("terminated", "<f8"),  # share of the rows that end an episode
+    ("q_mean", "<f8"),  # the critic's mean value; 0 where there is none
 ]
 SAMPLER = [
     *_WORK,
@@ -95,6 +106,7 @@ SAMPLER = [
     ("version", "<i8"),  # of the weights it acts with
     ("return_mean", "<f8"),
     ("length_mean", "<f8"),
+    ("noise_lasts", "<i8"),  # whether half of its environments explore with noise that lasts
 ]
 EVALUATOR = [
     *_WORK,

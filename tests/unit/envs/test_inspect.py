@@ -98,3 +98,13 @@ def test_the_time_to_make_and_to_reset_an_environment_is_measured() -> None:
 def test_a_reward_that_is_not_a_single_number_is_refused() -> None:
     with pytest.raises(UsageError, match="it must be a single number"):
         inspect_env(partial(FaultEnv, fault="bad_shape", part="reward"), "x")
+
+
+@pytest.mark.parametrize(
+    ("length", "terminate", "steps"), [(5, True, 5), (5, False, None), (4000, True, None)]
+)
+def test_it_is_found_out_whether_random_actions_end_episodes(
+    length: int, terminate: bool, steps: float | None
+) -> None:
+    spec = inspect_env(partial(fakes.CountEnv, length, terminate), "count")
+    assert spec.random_episode == (None if steps is None else pytest.approx(steps, rel=0.2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import fakes
 import spreeze
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.targets import make_env, picklable_target
+from spreeze.envs.targets import TimeLimited, make_env, picklable_target
 from spreeze.errors import UsageError
 
 
@@ -69,3 +70,35 @@ def test_targets_that_cannot_make_an_environment_are_refused(made: bool, tmp_pat
     with pytest.raises(UsageError, match=message):
         spreeze.train(what, runs=str(tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def steps_of_an_episode(env: Any) -> int:
+    """Steps until an episode is truncated; it must not end otherwise."""
+    env.reset(seed=0)
+    for step in range(1, 1000):
+        *_, terminated, truncated, _ = env.step(env.action_space.sample())
+        assert not terminated
+        if truncated:
+            return step
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("target", ["Pendulum-v1", partial(fakes.CountEnv, 10**6, False)])
+@pytest.mark.parametrize("steps", [7, 300])
+def test_a_time_limit_replaces_the_one_of_the_registration(target: Any, steps: int) -> None:
+    limited = TimeLimited(target, steps)
+    assert steps_of_an_episode(make_env(limited)) == steps
+    assert steps_of_an_episode(limited()) == steps
+    assert inspect_env(limited, "x").max_episode_steps == steps
+
+
+def test_a_time_limit_reaches_other_processes_and_is_refused_for_vector_environments() -> None:
+    gym.register("OwnLimited-v0", fakes.ReachEnv)
+    try:
+        sent = picklable_target(TimeLimited("OwnLimited-v0", 5))
+        assert isinstance(sent, TimeLimited)
+        assert callable(sent.target)
+    finally:
+        del gym.registry["OwnLimited-v0"]
+    with pytest.raises(UsageError, match="a vector environment ends its own episodes"):
+        make_env(TimeLimited(lambda: gym.make_vec("Pendulum-v1", 2), 5))

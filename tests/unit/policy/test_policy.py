@@ -17,6 +17,7 @@ from spreeze.errors import DamagedFile, UsageError
 from spreeze.networks import init_uniform, mlp, mlp_shapes, tanh_gaussian
 from spreeze.policy import Policy, PolicyForm
 from spreeze.policy.load import load_policy
+from spreeze.policy.noise import coloured_noise
 from spreeze.spec import EnvSpec
 from spreeze.store.checkpoint import save_best
 
@@ -92,25 +93,36 @@ def test_each_environment_explores_as_strongly_as_its_scale() -> None:
     np.testing.assert_allclose(deviations([0, 1, 2]), usual * [0, 1, 2], rtol=1e-4)
 
 
-def test_each_environment_holds_its_noise_for_some_steps() -> None:
-    policy = Policy(SPEC, PolicyForm(hidden=(4,)))
+@pytest.mark.parametrize("head", ["tanh_gaussian", "tanh"])
+def test_noise_of_some_environments_lasts_and_is_as_wide_as_the_actions(head: Any) -> None:
+    policy = Policy(SPEC, PolicyForm(hidden=(4,), head=head))
+    policy.vector[:] = 0
     policy.seed(0)
-    policy.set_noise_hold(4)
-    obs = np.zeros((50, 3), np.float32)
-    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(640)])
-    kept = (actions[1:] == actions[:-1]).all(2)
-    # A draw is held for k steps with probability ~ 1 / k^2; longer ones are cut to 4.
-    chances = np.array([1, 1 / 4, 1 / 9]) * 6 / np.pi**2
-    mean = (chances * [1, 2, 3]).sum() + 4 * (1 - chances.sum())
-    assert kept.mean() == pytest.approx(1 - 1 / mean, abs=0.02)
-    assert not kept.all(1).any(), "environments hold independently"
-    longest = max(
-        len(run) for line in kept.T for run in "".join("01"[int(k)] for k in line).split("0")
-    )
-    assert longest == 3, "repeats after the first step"
-    policy.set_noise_hold(1)
-    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(64)])
-    assert not (actions[1:] == actions[:-1]).all(2).any()
+    policy.set_exploration_scales(np.full(6, 0.01))
+    policy.set_noise_colour(1.0, np.array([1, 4]))
+    obs = np.zeros((6, 3), np.float32)
+    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(4096)])
+    spread = actions.std((0, 2))
+    lasting = (actions[1:] * actions[:-1]).mean((0, 2)) / np.square(actions).mean((0, 2))
+    for env in range(6):
+        coloured = env in (1, 4)
+        assert (spread[env] > 0.5) == coloured
+        assert lasting[env] > 0.6 if coloured else abs(lasting[env]) < 0.1
+    policy.set_noise_colour(1.0, np.zeros(0, np.intp))
+    actions = np.array([policy.act(obs, explore=True).copy() for _ in range(256)])
+    assert actions.std((0, 2)).max() < 0.1
+
+
+@pytest.mark.parametrize("colour", [0.0, 1.0, 2.0])
+def test_coloured_noise_has_variance_one_and_the_power_of_its_colour(colour: float) -> None:
+    noise = coloured_noise((1024, 300, 2), colour, np.random.default_rng(0))
+    assert noise.dtype == np.float32
+    assert noise.var() == pytest.approx(1, rel=0.1)
+    power = np.square(np.abs(np.fft.rfft(noise, axis=0))).mean((1, 2))
+    slow, fast = power[8:16].mean(), power[128:256].mean()
+    assert np.log2(slow / fast) / 4 == pytest.approx(colour, abs=0.15)
+    across = np.corrcoef(noise[:, :20, 0].T) - np.eye(20)
+    assert abs(across.mean()) < 0.05, "environments explore independently"
 
 
 def test_exploration_scales_do_not_change_log_probabilities() -> None:

@@ -16,6 +16,7 @@ from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunStat
 from spreeze.run.progress import Progress
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.warnings import env_error_warnings
+from spreeze.run.wording import NOISE_LASTS
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.wires.arena import Arena
@@ -36,7 +37,8 @@ class Stage:
         self.recorder = Recorder(self.file)
         self.seconds = 1000.0
         given = {"device": "cpu", "sampler.processes": NUM_SAMPLERS, "learner.batch_size": 256}
-        self.config = config_with(default_config(env="x"), given | {"replay.placement": "host"})
+        given |= {"sampler.envs_per_process": 4, "replay.placement": "host"}
+        self.config = config_with(default_config(env="x"), given)
         self.config = config_with(self.config, knobs)
         self.progress = Progress(
             self.config, self.control, self.seconds, self.recorder, lambda: self.seconds
@@ -200,9 +202,18 @@ def test_a_run_without_any_evaluation_is_warned_of_after_two_minutes(stage: Any)
     assert made.after(500).warnings == [], "two minutes of updates, not of starting"
     made.learn()
     assert made.after(120).warnings == []
-    assert "set a TimeLimit" in made.after(1).warnings[0]
+    assert "--env.max-episode-steps" in made.after(1).warnings[0]
     made.evaluate(-5.0)
     assert made.after(1).warnings == []
+
+
+def test_noise_that_lasts_is_told_once(stage: Any) -> None:
+    made = stage()
+    assert made.after(1).warnings == []
+    made.control.samplers["noise_lasts"][1] = 1
+    assert len(made.after(1).warnings) == 1
+    made.control.samplers["noise_lasts"][1] = 0
+    assert made.after(1).warnings == [NOISE_LASTS]
 
 
 def test_a_role_without_a_heartbeat_is_named_if_it_has_a_process(stage: Any) -> None:
@@ -375,8 +386,9 @@ def test_the_status_is_what_readers_of_the_file_know(stage: Any) -> None:
     made.evaluate(-9.0, best=float("nan"))
     made.after(2)
     status = made.progress.status(RunState.RUNNING)
-    assert list(status) == ["state", "pids", "progress", "warnings", "open_warnings"]
+    assert list(status) == ["state", "pids", "progress", "warnings", "open_warnings", "diagnosis"]
     assert status["state"] == "running"
+    assert status["diagnosis"] is None
     assert status["pids"] == {"supervisor": 1}
     assert status["progress"] == {
         "time_s": 2,

@@ -79,6 +79,42 @@ def test_the_reason_says_who_chose_the_algorithm() -> None:
     assert resolve(named, SPEC, LAPTOP).reasons["algo"].text == "it has --algo.spread"
 
 
+SMALL_SPEC = dataclasses.replace(SPEC, id="small", obs_shape=(3,), action_shape=(1,),
+                                 action_low=(-1.0,), action_high=(1.0,))  # fmt: skip
+CHOICES = dataclasses.replace(
+    SMALL_SPEC, action_shape=(), action_low=(), action_high=(), num_actions=2
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "ends", "device", "algo"),
+    [
+        (SPEC, None, "cpu", "sac"),
+        (SPEC, 20.0, "cpu", "fastsac"),
+        (SPEC, None, "cuda", "fastsac"),
+        (SMALL_SPEC, 20.0, "cuda", "sac"),
+        (CHOICES, None, "cpu", "dqn"),
+        (CHOICES, 20.0, "cpu", "ppo"),
+        (dataclasses.replace(CHOICES, obs_shape=(9,)), 20.0, "cpu", "dqn"),
+    ],
+)
+def test_the_algorithm_follows_from_the_task(
+    spec: EnvSpec, ends: float | None, device: str, algo: str
+) -> None:
+    config = config_with(default_config(env=spec.id, preset="none"), {"device": device})
+    made = resolve(config, dataclasses.replace(spec, random_episode=ends), DESKTOP)
+    assert made.config.algo == algo
+    if ends and algo in ("fastsac", "ppo"):
+        assert "after 20 steps" in made.reasons["algo"].text
+
+
+def test_an_algorithm_without_the_knobs_that_were_given_is_not_chosen() -> None:
+    spec = dataclasses.replace(CHOICES, random_episode=20.0)
+    config = config_with(default_config(preset="none"), {"algo.n_step": 5, "device": "cpu"})
+    made = resolve(config, spec, DESKTOP).config
+    assert (made.algo, get_knob(made, "algo.n_step")) == ("dqn", 5)
+
+
 def test_noisy_rates_are_handled() -> None:
     """On a busy machine a larger batch may look faster."""
     for rates in ({256: 100.0, 512: 400.0}, {256: 100.0}, {256: 100.0, 512: 100.0, 1024: 9.0}):

@@ -10,6 +10,7 @@ BENCHMARKS = {
     "sampling": "env steps per second, against the bare simulator",
     "learner": "updates per second, against plain PyTorch",
     "wires": "speed of the shared memory, against queue, pipe and file",
+    "start-up": "when a run reaches each milestone of its start",
     "pipeline": "samplers and learner together, against each alone",
     "time-to-score": "seconds from the command to a score, against other frameworks",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-from spreeze.algos.base import OffPolicyConfig
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.bench.result import checked, or_auto, write_result
 from spreeze.machine.facts import detect_machine
 from spreeze.settings.defaults import config_with, default_config

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from spreeze.cli.output import stdout_to_stderr
-from spreeze.cli.playback import check_fits, env_to_play
+from spreeze.cli.playback import check_fits, env_to_play, limited
 from spreeze.errors import UsageError
 from spreeze.store.files import write_json
 from spreeze.store.rundir import find_run
 
 if TYPE_CHECKING:
     from spreeze.policy import Policy
+    from spreeze.store.rundir import RunDir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +52,9 @@ def main(arguments: list[str], _started_s: float) -> int:
     checkpoint = run.checkpoint()
     policy = load_policy(checkpoint)
     env = env_to_play(policy, run.path.name, args.env)
-    pooled = args.env is None and run.engine == "envpool"
     began_s = time.monotonic()
     with stdout_to_stderr():
-        results = _play(policy, env, pooled, args)
+        results = _play(policy, env, run, args)
     facts = {
         "run": str(run.path),
         "env": env,
@@ -95,14 +95,16 @@ def _statistics(results: list[tuple[float, int]], env: str) -> dict[str, Any]:
     }
 
 
-def _play(policy: Policy, env: str, pooled: bool, args: Arguments) -> list[tuple[float, int]]:
+def _play(policy: Policy, env: str, run: RunDir, args: Arguments) -> list[tuple[float, int]]:
     """Return and length of each episode."""
     from spreeze.envs.envpool import EnvPoolTarget
     from spreeze.envs.guard import EnvGuard
     from spreeze.envs.inspect import evaluation_env
     from spreeze.envs.stepping import make_stepper, play_to_end
 
-    target = evaluation_env(EnvPoolTarget(env), policy.spec) if pooled else env
+    target = limited(env, run)
+    if args.env is None and run.engine == "envpool":
+        target = evaluation_env(EnvPoolTarget(env), policy.spec)
     check_fits(policy, target, env)
     # Standard error: the result may go to standard output as JSON.
     guard = EnvGuard(report=lambda text: print(text, file=sys.stderr))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from spreeze.cli.output import stdout_to_stderr
-from spreeze.cli.playback import check_fits, env_to_play
+from spreeze.cli.playback import check_fits, env_to_play, limited
 from spreeze.errors import UsageError
 from spreeze.store.rundir import find_run
 
@@ -51,13 +51,14 @@ def main(arguments: list[str], _started_s: float) -> int:
     env = env_to_play(policy, run.path.name, args.env)
     try:
         with stdout_to_stderr():
-            check_fits(policy, env, env)
+            target = limited(env, run)
+            check_fits(policy, target, env)
             if args.video is not None and (missing := needs_video_extra()):
                 raise NoPicture(missing)
             view = (
-                View(env, policy.spec, "human")
+                View(target, policy.spec, "human")
                 if args.video is None
-                else view_without_display(env, policy.spec)
+                else view_without_display(target, policy.spec)
             )
             try:
                 returns = _record(args, view, policy) if args.video else _show(args, view, policy)

@@ -9,6 +9,7 @@ Owns: its environments and their seeds.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -69,13 +70,23 @@ def run(ctx: Context) -> Iterator[None]:
             fault_point("evaluator.played")
             results.report(policy, stamp, np.array(episodes), took_s)
             fault_point("evaluator.reported")
-            next_s = began_s + max(config.every_s, took_s / share)
+            next_s = began_s + max(config.every_s, _pause(ctx, took_s, share))
     except WorkerKilled:  # workers cannot be replaced one by one: restart the whole evaluator
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
         lending.give_back()
         results.finish()
         pool.close()
+
+
+def _pause(ctx: Context, took_s: float, share: float) -> float:
+    """Seconds between the starts of two evaluations.
+
+    A rare evaluation reports a target late, frequent ones slow learning down. With pauses of k * sqrt(t),
+    both together delay the end of a run least if k = sqrt(2 * took_s), whenever it ends.
+    """
+    learning_s = ctx.now() - (ctx.control.first_update_s or ctx.now())
+    return min(took_s / share, math.sqrt(2 * took_s * learning_s))
 
 
 def _num_processes(ctx: Context, planned: int) -> int:

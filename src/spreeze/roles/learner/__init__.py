@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spreeze.faults import fault_point
+from spreeze.learning.symptoms import find_symptoms
 from spreeze.learning.two_devices.updater import TwoDeviceUpdater
 from spreeze.roles.context import Context
 from spreeze.roles.learner.divergence import DivergenceGuard
@@ -23,6 +24,8 @@ from spreeze.store.metrics import record_interval
 from spreeze.wires.control import CompileState
 
 LOG_EVERY_S = 1.0
+LOOK_EVERY_S = 10.0
+"""How often the replay is searched for reasons why a run may not learn."""
 WAIT_S = 0.001
 INTAKE_EVERY_S = 0.05
 """Beside a GPU, new rows are taken this often: a pass over all lanes costs more than the rows in it."""
@@ -54,9 +57,11 @@ class Learner:
         """Allocate everything, and start to load what is compiled already."""
         config = ctx.config
         self._ctx, self._counters = ctx, ctx.counters
+        ctx.counters["up_s"] = ctx.counters["up_s"] or ctx.now()  # a restart is no start
         self._replay, self._updater, restored = build(ctx)
         self._intake = Intake(ctx.experience.readers(as_words=True, positions=restored.lanes))
         ctx.note(f"replay and networks are in place, device {config.device}")
+        ctx.counters["ready_s"] = ctx.counters["ready_s"] or ctx.now()
         self._runner = UpdateRunner(ctx, self._updater, self._replay)
         self._publisher = PolicyPublisher(ctx, ctx.weights.size, self._replay.device)
         self._warmup_rows = resolved(config.learner.warmup_rows)
@@ -124,6 +129,8 @@ class Learner:
         counters["updates"], counters["exchange_age"] = self._updates, updater.age
         if not self._publisher.send(updater.policy, self._updates):
             self._roll_back()
+        if counters["first_updated_s"] == 0:
+            counters["first_updated_s"] = ctx.now()
 
     def check(self) -> None:
         """Go back to the last good state if the newest one is broken."""
@@ -171,11 +178,17 @@ class Learner:
         if isinstance(updater, TwoDeviceUpdater):
             more = {"async/exchange_age": updater.age, "async/exchange_bound": updater.age_bound}
         env_steps, updates = ctx.control.env_steps, int(counters["updates"])
+        metrics = updater.metrics()
+        if not counters["looked_s"] or ctx.now() - counters["looked_s"] >= LOOK_EVERY_S:
+            counters["q_mean"] = metrics.get("q_mean", 0.0)
+            for name, value in find_symptoms(self._replay, ctx.spec)._asdict().items():
+                counters[name] = value
+            counters["looked_s"] = ctx.now()  # last: a reader of it sees the others, too
         ctx.recorder.record(
             time_s=ctx.now(),
             env_steps=env_steps,
             updates=updates,
-            **{f"train/{name}": value for name, value in updater.metrics().items()},
+            **{f"train/{name}": value for name, value in metrics.items()},
             **{
                 "train/n_updates": updates,
                 "train/batch_size": int(counters["batch_size"]),

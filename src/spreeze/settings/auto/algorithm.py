@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from spreeze.algos import ALGORITHMS, find_algorithm
-from spreeze.algos.base import AlgoConfig, OffPolicyConfig
+from spreeze.algos.base import AlgoConfig
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.errors import UsageError
 from spreeze.knobs import flag, knobs_of
 from spreeze.machine.facts import Machine, learns_on_gpu
 from spreeze.settings.auto.reason import Reason, Source
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import get_knob
-from spreeze.settings.defaults import with_algorithm
+from spreeze.settings.defaults import given_knobs, with_algorithm
 from spreeze.settings.presets import PRESETS
 from spreeze.spec import EnvSpec
 
@@ -19,12 +22,18 @@ SMALL_TASK = 8
 
 
 def choose_algorithm(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
-    """Choose the algorithm by the action space; refuse one that does not support it."""
+    """Choose the algorithm by what the task is like; refuse one that does not support its actions."""
     _explain_preset(resolver, machine)
     config, kind = resolver.config, "Discrete" if spec.discrete else "Box"
     if config.algo == "auto":
-        resolver.config = with_algorithm(config, "dqn" if spec.discrete else "sac")
-        resolver.reasons["algo"] = Reason(Source.RULE, f"actions are {kind}")
+        given = given_knobs(config).keys()
+        algo, reason = next(
+            (algo, reason)
+            for algo, reason in suitable(spec, learns_on_gpu(config.device, machine.gpus))
+            if given <= knobs_of(find_algorithm(algo).config).keys()
+        )
+        resolver.config = with_algorithm(config, algo)
+        resolver.reasons["algo"] = Reason(Source.RULE, reason)
         return
     if special := _special_flags(config.hyper):
         resolver.reasons.setdefault("algo", Reason(Source.GIVEN, f"it has {special}"))
@@ -36,6 +45,32 @@ def choose_algorithm(resolver: AutoResolver, spec: EnvSpec, machine: Machine) ->
                 f"--algo {config.algo}{why}: {spec.id} has {kind} actions; for those there are {fitting}."
             ]
         )
+
+
+def suitable(spec: EnvSpec, gpu: bool) -> Iterator[tuple[str, str]]:
+    """Algorithms for a task without a preset, best first, each with the reason. docs/experiments.md has the runs."""
+    ends = spec.random_episode
+    falls = f"random actions end an episode after {ends:.0f} steps" if ends else ""
+    if spec.discrete:
+        if ends and _is_small(spec):
+            yield "ppo", f"{falls}: PPO needs the fewest updates"
+        yield "dqn", "actions are Discrete"
+        return
+    if not _is_small(spec):
+        if gpu:
+            yield "fastsac", "large updates are cheap on a GPU"
+        elif ends:
+            yield "fastsac", f"{falls}: categorical critics learn faster"
+    yield "sac", "actions are Box"
+
+
+def _is_small(spec: EnvSpec) -> bool:
+    return _numbers(spec) <= SMALL_TASK
+
+
+def _numbers(spec: EnvSpec) -> int:
+    """Numbers in observation and action together."""
+    return spec.obs_size + (spec.num_actions or spec.action_size)
 
 
 def _explain_preset(resolver: AutoResolver, machine: Machine) -> None:
@@ -62,10 +97,8 @@ def _special_flags(hyper: AlgoConfig) -> str:
 
 def choose_network(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
     """Choose width and precision of the networks."""
-    numbers = spec.obs_size + (spec.num_actions or spec.action_size)
-    small = numbers <= SMALL_TASK
-    reason = f"{numbers} numbers in observation and action"
-    hidden = resolver.choose("algo.hidden", (64, 64) if small else (256, 256), reason)
+    reason = f"{_numbers(spec)} numbers in observation and action"
+    hidden = resolver.choose("algo.hidden", (64, 64) if _is_small(spec) else (256, 256), reason)
     half = resolver.on_gpu or (machine.bfloat16 and max(hidden) > 64)
     reason = "the device has instructions for it" if half else "faster for this size on this device"
     resolver.choose("learner.precision", "bf16" if half else "float32", reason)
