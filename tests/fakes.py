@@ -99,10 +99,13 @@ class ScaledEnv(NoiseEnv):
     scale: ClassVar[list[float]] = [1.0, 5000.0, 1.0]
 
 
-class SteepEnv(NoiseEnv):
-    """Rewards so large that entropy does not count beside them."""
+class PushEnv(NoiseEnv):
+    """Only a push in one direction is paid for, and by so much that nothing else counts."""
 
-    size = 1e5
+    size = 1e6
+
+    def reward(self, action: float) -> float:
+        return self.size * action
 
 
 class FlatEnv(NoiseEnv):

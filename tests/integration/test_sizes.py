@@ -95,8 +95,9 @@ def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     (steps, updates), *_, (last_step, last_update) = ChangingSupervisor.meanwhile
     allowed = most * (last_step - steps)
     assert last_update - updates > allowed / 2 > 0, "learning kept up with the sampling"
-    learning = [line for line in supervisor if line["updates"] > 0]
-    assert all(line["async/stall_percent/samplers"] == 0 for line in learning)
+    stalls = [line.get("async/stall_percent/samplers", 0) for line in supervisor if line["updates"]]
+    assert len(stalls) > 3
+    assert not any(stalls)
 
     first, second, again = ChangingSupervisor.files
     assert len(second - first) == 1

@@ -101,7 +101,7 @@ def test_a_run_in_envpool_is_evaluated_in_the_engine_that_has_its_task(
 ) -> None:
     run = spreeze.train(env_id, runs=runs, **KNOBS, **{"env.engine": "envpool"})
     stored = json.loads((run.path / "config.json").read_text())["config"]
-    assert stored["simulation"] == {"engine": "envpool"}
+    assert stored["simulation"]["engine"] == "envpool"
     assert len(evaluated(run.path, 2)["returns"]) == 2
 
 

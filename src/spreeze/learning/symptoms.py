@@ -11,7 +11,7 @@ from spreeze.learning.replay import Replay
 from spreeze.spec import EnvSpec
 
 LOOKED_AT = 16_384
-"""Rows of which actions and observations are looked at; rewards are of all rows."""
+"""Newest rows of which actions and observations are looked at; rewards are of all rows."""
 SATURATED = 0.99
 """Size of an action, of at most 1, from which it cannot grow any more."""
 CONSTANT = 1e-6
@@ -37,7 +37,7 @@ def find_symptoms(replay: Replay, spec: EnvSpec) -> Symptoms:
     """Look at the rows that have been written. This waits for the device, so call it rarely."""
     columns = replay.layout.columns()
     rows = replay.data[: min(replay.num_inserted, len(replay.data))]
-    some = rows[:: -(-len(rows) // LOOKED_AT)]
+    some = replay.newest(LOOKED_AT).to(rows.device)
     discount = rows[:, columns["discount"]]
     reward = _whole_rewards(rows[:, columns["reward"]], discount)
     actions = some[:, columns["action"]]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
+
+import numpy as np
 
 from spreeze.settings.config import Config, resolved
 from spreeze.wires.control import Control
 
 PATIENCE_S = 60.0
 """Seconds of learning without progress after which the cause is named."""
-PROGRESS = 0.05
-"""By how much of its size the return must have risen to count as progress."""
+PROGRESS, LUCK = 0.05, 2.0
+"""By how much of its size the return must have risen to count as progress, and by how many standard errors."""
+COMPARED = 5
+"""Evaluations, the first and the newest ones, whose means are compared: single ones differ by luck."""
 LONG_EPISODE = 10_000
 """Env steps in one environment without the end of an episode."""
 NOTHING = 1e-3
@@ -54,19 +60,26 @@ class LearningWatch:
     def __init__(self, config: Config) -> None:
         """Nothing has been evaluated yet."""
         self._config = config
-        self._first: float | None = None
-        self._best = 0.0
+        self._first: list[float] = []
+        self._newest: deque[float] = deque(maxlen=COMPARED)
+        self._num = 0
+        self._best = -math.inf
 
     def evaluated(self, mean: float) -> None:
         """An evaluation has ended."""
-        if self._first is None:
-            self._first = self._best = mean
+        self._num += 1
+        if len(self._first) < COMPARED:
+            self._first.append(mean)
+        self._newest.append(mean)
         self._best = max(self._best, mean)
 
     def diagnose(self, control: Control, elapsed_s: float) -> Diagnosis | None:
-        """The likely cause, once learning has gone on for long enough without progress."""
+        """The likely cause, once learning has gone on for long enough without progress.
+
+        A resumed run may begin with the best that there is.
+        """
         began_s = control.first_update_s
-        if began_s is None or elapsed_s - began_s < PATIENCE_S:
+        if began_s is None or elapsed_s - began_s < PATIENCE_S or self._config.resume:
             return None
         config, learner = self._config, control.learner
         envs = resolved(config.sampler.processes) * resolved(config.sampler.envs_per_process)
@@ -74,19 +87,24 @@ class LearningWatch:
         if not control.samplers["episodes"].any():
             found = Diagnosis(Cause.NO_EPISODE_ENDS, each, "--env.max-episode-steps 1000")
             return found if each > LONG_EPISODE else None
-        if self._first is None or not learner["looked_s"]:
+        if not self._num or not learner["looked_s"]:
             return None
         idle = self._does_nothing(control)
-        if (
-            self._best - self._first > PROGRESS * max(abs(self._best), abs(self._first))
-            and not idle
-        ):
+        if self._has_improved() and not idle:
             return None
         return self._measured_cause(control) or Diagnosis(
             Cause.DOES_NOTHING if idle else Cause.STILL_RANDOM,
             self._best,
             self._config.hyper.explore_more(),
         )
+
+    def _has_improved(self) -> bool:
+        """Whether the newest evaluations are better than the first ones, by more than luck."""
+        num = min(COMPARED, max(self._num // 2, 1))
+        first, newest = np.array(self._first[:num]), np.array([*self._newest][-num:])
+        size = max(abs(first.mean()), abs(newest.mean()))
+        error = newest.std() * math.sqrt(2 / num)
+        return bool(newest.mean() - first.mean() > max(PROGRESS * size, LUCK * error))
 
     def _measured_cause(self, control: Control) -> Diagnosis | None:
         """What the learner has seen in its replay and its critic."""
