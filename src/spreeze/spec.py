@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Literal
 
 import numpy as np
@@ -85,6 +86,17 @@ def flatten_obs(parts: tuple[ObsPart, ...], obs: Any) -> Floats:
     return flat
 
 
+class Trap(StrEnum):
+    """Something about an environment that training silently disregards."""
+
+    ACTION_MASK = "action_mask"
+    """`info` says which actions are allowed."""
+    GOALS = "goals"
+    """Observations name a goal, which may be replaced in hindsight."""
+    NO_REWARD = "no_reward"
+    """All rewards of random actions were zero."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnvSpec:
     """What the rest of the program needs to know about an environment."""
@@ -105,6 +117,8 @@ class EnvSpec:
     """Seconds of its slowest reset then."""
     random_episode: float | None = None
     """Steps after which an episode ended by itself when actions were random; None if none did."""
+    traps: tuple[Trap, ...] = ()
+    """What was noticed when it was inspected, and what the user should know."""
     obs_parts: tuple[ObsPart, ...] = ()
     """The leaves of a Dict, Tuple or discrete observation, in flat order; empty for a Box."""
     num_actions: int | None = None
@@ -152,7 +166,8 @@ class EnvSpec:
         """The inverse of `to_json`. The data may come from anywhere; DamagedFile if they make no sense."""
         try:
             parts = tuple(ObsPart(**_tuples(part)) for part in data.get("obs_parts", ()))
-            spec = EnvSpec(**_tuples(data) | {"obs_parts": parts})
+            traps = tuple(Trap(trap) for trap in data.get("traps", ()))
+            spec = EnvSpec(**_tuples(data) | {"obs_parts": parts, "traps": traps})
             wrong = next((name for name, fine in spec._checks() if not fine), None)
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise DamagedFile(f"the description of the environment is damaged: {error}.") from None

@@ -44,12 +44,11 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
     return env
 
 
-def limited(env: str, run: RunDir) -> EnvTarget:
-    """The environment with the time limit that the run gave it, if any."""
-    from spreeze.envs.targets import TimeLimited
+def as_trained(env: str, run: RunDir) -> EnvTarget:
+    """The environment with the arguments and the time limit that the run gave it."""
+    from spreeze.envs.targets import adjusted
 
-    steps = run.max_episode_steps
-    return env if steps is None else TimeLimited(env, steps)
+    return adjusted(env, run.env_kwargs, run.max_episode_steps)
 
 
 def check_fits(policy: Policy, target: EnvTarget, env: str) -> None:

@@ -136,11 +136,8 @@ class RunIndex:
         stamp = tuple(_stamp(run.path / f"{name}.json") for name in ("status", "summary"))
         known = self._facts.get(run.id)
         if known is None or known[0] != stamp or known[1]["state"] == "running":
-            config = run.read("config").get("config")
-            config = config if isinstance(config, dict) else {}
             began = {"began": _stamp(run.path / "config.json")}
-            asked = {name: config.get(name) for name in ("env", "algo", "seed")}
-            known = (stamp, {"id": run.id, **clean(run_facts(run)), **asked, **began})
+            known = (stamp, {"id": run.id, **clean(run_facts(run)), **began})
             self._facts[run.id] = known
         return known[1]
 

@@ -8,21 +8,33 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from typing import Any
+import traceback
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import wrappers
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from spreeze.envs.envpool import EnvPoolTarget
-from spreeze.envs.observations import NotFlattenable, parts_of
-from spreeze.envs.targets import EnvTarget, TimeLimited, make_env, missing_extra, unknown_env
+from spreeze.envs.observations import parts_of
+from spreeze.envs.spaces import action_problems, action_space, obs_problems
+from spreeze.envs.targets import (
+    ANONYMOUS,
+    Adjusted,
+    EnvTarget,
+    is_named,
+    make_env,
+    missing_extra,
+    unknown_env,
+)
 from spreeze.errors import UsageError
-from spreeze.spec import EnvSpec, flatten_obs
+from spreeze.spec import EnvSpec, Trap, flatten_obs
 
 RANDOM_STEPS, RANDOM_S = 200, 0.05
 """Most steps and seconds of random actions before a run."""
+ENOUGH_STEPS = 100
+"""Steps without a reward that are worth a word."""
 
 
 def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
@@ -36,27 +48,28 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
         raise UsageError([missing_extra(name, str(error))]) from None
     except gym.error.Error as error:
         raise UsageError([f"env {name}: {error}"]) from None
+    except TypeError as error:
+        if isinstance(target, Adjusted) and _refused_arguments(error):
+            raise UsageError([f"env {name} does not take --env.kwargs: {error}."]) from None
+        raise
     construct_s = time.perf_counter() - began_s
     try:
         if not isinstance(env, gym.Env | VectorEnv):
-            raise UsageError(
-                [
-                    f"env {name}: made a {type(env).__name__}, not a gymnasium.Env. "
-                    "Environments of the old gym package need a wrapper such as shimmy's."
-                ]
-            )
-        spec = _describe(name, env)
-        if isinstance(target, TimeLimited):  # an environment without a registration does not say so
-            spec = dataclasses.replace(spec, max_episode_steps=target.steps)
+            raise UsageError([_no_env(name, env)])
+        spec = _describe(name if is_named(name) else f"{_own_name(env)} ({ANONYMOUS})", env)
+        if isinstance(target, Adjusted) and target.max_episode_steps is not None:
+            # An environment without a registration does not say so.
+            spec = dataclasses.replace(spec, max_episode_steps=target.max_episode_steps)
         resets = _Resets(env)
         _try_out(spec, env, resets)
-        step_us, random_episode = _play_randomly(env, resets)
+        play = _play_randomly(env, resets)
         spec = dataclasses.replace(
             spec,
-            step_us=step_us,
+            step_us=play.step_us,
             construct_s=construct_s,
             reset_s=resets.slowest_s,
-            random_episode=random_episode,
+            random_episode=play.random_episode,
+            traps=tuple(_traps(env, resets, play)),
         )
         # EnvPool makes as many environments as it is asked for.
         return (
@@ -67,6 +80,41 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
     finally:
         with contextlib.suppress(Exception):
             env.close()
+
+
+def _refused_arguments(error: TypeError) -> bool:
+    """Whether it was raised by the call that makes the environment, and not by the environment's own code."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals["__name__"] in (make_env.__module__, gym.make.__module__)
+
+
+def _own_name(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> str:
+    """The id under which an environment is registered, or else its class."""
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+
+
+def _no_env(name: str, made: Any) -> str:
+    """What to say of something that is no environment of Gymnasium."""
+    if hasattr(made, "possible_agents") or hasattr(made, "agent_iter"):
+        return (
+            f"env {name}: it has several agents, and Spreeze trains one. Wrap it as a gymnasium.Env in which "
+            "you control one agent; the others may follow a policy from spreeze.load."
+        )
+    return (
+        f"env {name}: made a {type(made).__name__}, not a gymnasium.Env. "
+        "Environments of the old gym package need a wrapper such as shimmy's."
+    )
+
+
+def _traps(env: Any, reset: _Resets, play: _Play) -> Iterator[Trap]:
+    """What the user should know before the run."""
+    if "action_mask" in reset.info or "action_mask" in play.info:
+        yield Trap.ACTION_MASK
+    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
+    if isinstance(space, gym.spaces.Dict) and {"achieved_goal", "desired_goal"} <= space.keys():
+        yield Trap.GOALS
+    if play.steps >= ENOUGH_STEPS and not play.any_reward:
+        yield Trap.NO_REWARD
 
 
 def evaluation_env(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
@@ -95,8 +143,8 @@ def _same_actions(a: EnvSpec, b: EnvSpec) -> bool:
 def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> EnvSpec:
     vector = isinstance(env, VectorEnv)
     obs: Any = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    act: Any = _action_space(env)
-    problems = [*_obs_problems(name, obs), *_action_problems(name, act)]
+    act: Any = action_space(env)
+    problems = [*obs_problems(name, obs), *action_problems(name, act)]
     if vector and env.metadata.get("autoreset_mode") is None:
         problems.append(
             f'env {name}: this vector environment does not declare its auto-reset mode; set metadata["autoreset_mode"].'
@@ -120,74 +168,17 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
     )
 
 
-def _action_space(env: Any) -> gym.Space[Any]:
-    """The action space of one environment. ClipAction declares no bounds; take those it clips to."""
-    name = "single_action_space" if isinstance(env, VectorEnv) else "action_space"
-    space: gym.Space[Any] = getattr(env, name)
-    layer = env
-    while isinstance(layer, gym.Wrapper | VectorWrapper) and getattr(layer, name) is space:
-        if isinstance(layer, wrappers.ClipAction | wrappers.vector.ClipAction):
-            return _action_space(layer.env)
-        layer = layer.env
-    return space
-
-
-def _obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
-    try:
-        parts = parts_of(space)
-    except NotFlattenable as error:
-        return [f"env {name}: observations cannot be flattened: {error}."]
-    if parts:
-        size = sum(part.size for part in parts)
-        return [] if size else [f"env {name}: observations {space} are empty."]
-    if not isinstance(space, gym.spaces.Box):
-        return [
-            f"env {name}: observations are {space}; supported are Box, Discrete, MultiDiscrete, "
-            "MultiBinary, and a Dict or Tuple of them."
-        ]
-    if len(space.shape) > 2:
-        return [
-            f"env {name}: observations of shape {space.shape} look like images, which need a convolutional network."
-        ]
-    if int(np.prod(space.shape)) == 0:
-        return [f"env {name}: observations of shape {space.shape} are empty."]
-    if not np.issubdtype(space.dtype, np.number) and space.dtype != np.bool_:
-        return [f"env {name}: observations of type {space.dtype} are not numbers."]
-    return []
-
-
-def _action_problems(name: str, space: gym.Space[Any]) -> list[str]:
-    if isinstance(space, gym.spaces.Discrete):
-        return []
-    if not isinstance(space, gym.spaces.Box):
-        return [f"env {name}: actions are {space}; only Box and Discrete actions are supported."]
-    if int(np.prod(space.shape)) == 0:
-        return [f"env {name}: actions of shape {space.shape} are empty."]
-    if not np.issubdtype(space.dtype, np.floating):
-        return [f"env {name}: actions of type {space.dtype} are not continuous."]
-    low, high = space.low.ravel(), space.high.ravel()
-    open_ended = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
-    if len(open_ended):
-        which = ", ".join(f"{i}: [{low[i]}, {high[i]}]" for i in open_ended[:4])
-        return [
-            f"env {name}: actions without bounds on both sides ({which}) have no scale to explore on. "
-            "Give the action space a finite low and high, for instance with gymnasium.wrappers.TransformAction."
-        ]
-    if np.any(low >= high):
-        i = int(np.flatnonzero(low >= high)[0])
-        return [f"env {name}: action {i} has bounds [{low[i]}, {high[i]}]: low must be below high."]
-    return []
-
-
 class _Resets:
     """Resets an environment, and remembers how long the slowest reset took."""
 
     def __init__(self, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
         self._env, self.slowest_s = env, 0.0
+        self.info: dict[str, Any] = {}
+        """What the newest reset told."""
 
     def __call__(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         began_s = time.perf_counter()
-        obs, _ = self._env.reset(seed=seed, options=options)
+        obs, self.info = self._env.reset(seed=seed, options=options)
         self.slowest_s = max(self.slowest_s, time.perf_counter() - began_s)
         return obs
 
@@ -240,28 +231,39 @@ def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> 
     raise UsageError([f"env {spec.id}: {method} returned {problem}"])
 
 
-def _play_randomly(
-    env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets
-) -> tuple[float | None, float | None]:
-    """Microseconds of an undisturbed step, and after how many steps random actions end an episode, if they do.
+class _Play(NamedTuple):
+    """What random actions have shown."""
 
-    The time is slightly too high, because Gymnasium's checker runs too. An environment that raises here
-    has made some steps before: the run deals with it.
+    step_us: float | None
+    """Microseconds of an undisturbed step; slightly too high, because Gymnasium's checker runs too."""
+    random_episode: float | None
+    """Steps after which they end an episode, if they do."""
+    steps: int
+    any_reward: bool
+    info: dict[str, Any]
+    """What the newest step told."""
+
+
+def _play_randomly(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets) -> _Play:
+    """Act at random for a moment.
+
+    An environment that raises here has made some steps before: the run deals with it.
     """
     num = env.num_envs if isinstance(env, VectorEnv) else 1
     reset(seed=0)
     env.action_space.seed(0)
     spent_s: list[float] = []
-    ends, began_s = 0, time.perf_counter()
+    ends, any_reward, began_s = 0, False, time.perf_counter()
+    info: dict[str, Any] = {}
     with contextlib.suppress(Exception):
         while len(spent_s) < RANDOM_STEPS and time.perf_counter() - began_s < RANDOM_S:
             action = env.action_space.sample()
             before_s = time.perf_counter()
-            _, _, terminated, truncated, _ = env.step(action)
+            _, reward, terminated, truncated, info = env.step(action)
             spent_s.append(time.perf_counter() - before_s)
             ends += int(np.sum(terminated))
+            any_reward = any_reward or bool(np.any(np.asarray(reward)))
             reset.where(terminated | truncated)
-    if not spent_s:
-        return None, None
-    step_us = 1e6 * sorted(spent_s)[len(spent_s) // 4] / num
-    return step_us, num * len(spent_s) / ends if ends else None
+    step_us = 1e6 * sorted(spent_s)[len(spent_s) // 4] / num if spent_s else None
+    episode = num * len(spent_s) / ends if ends else None
+    return _Play(step_us, episode, num * len(spent_s), any_reward, info)

@@ -27,7 +27,7 @@ from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.observations import flattened
 from spreeze.envs.step_result import StepResult
 from spreeze.envs.suites import EXTRAS, advice
-from spreeze.envs.targets import EnvTarget, TimeLimited, make_env
+from spreeze.envs.targets import Adjusted, EnvTarget, make_env
 from spreeze.faults import Doing
 from spreeze.spec import EnvSpec, Floats
 
@@ -106,17 +106,16 @@ class View:
 
 
 def _make_rendered(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
-    if isinstance(target, TimeLimited):
-        return target.limit(_make_rendered(target.target, mode))
-    if isinstance(target, EnvPoolTarget):
+    plain = target.target if isinstance(target, Adjusted) else target
+    if isinstance(plain, EnvPoolTarget):
         raise NoPicture("EnvPool cannot draw its environments, and Gymnasium has none with this id")
     size: dict[str, Any] = (
-        {"width": WIDTH, "height": HEIGHT} if _is_mujoco(target) and mode != "human" else {}
+        {"width": WIDTH, "height": HEIGHT} if _is_mujoco(plain) and mode != "human" else {}
     )
     try:
         env = make_env(target, render_mode=mode, **size)
     except TypeError:
-        if isinstance(target, str) and ":" not in target:
+        if isinstance(plain, str) and ":" not in plain:
             raise
         env = make_env(target)  # a factory without the argument may set the mode itself
     if isinstance(env, VectorEnv):

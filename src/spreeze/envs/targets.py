@@ -9,8 +9,8 @@ import difflib
 import functools
 import importlib
 import pickle
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,40 +25,58 @@ from spreeze.errors import UsageError
 from spreeze.text import nearest
 from spreeze.user_code import allow_beside, load_file
 
+ANONYMOUS = "lambda"
+"""The name of a function without a name; what it makes has a better one."""
 EnvTarget = str | Callable[..., Any]
 """A Gymnasium id, `module:Id`, `package.module:EnvClass`, `path/file.py:EnvClass`, a class, a function that makes an environment,
-an `EnvPoolTarget` or a `TimeLimited`."""
+an `EnvPoolTarget` or an `Adjusted` one."""
 
 
 @dataclass(frozen=True)
-class TimeLimited:
-    """An environment whose episodes end after `steps`, in place of the limit that `gymnasium.make` gives it."""
+class Adjusted:
+    """An environment that is made with the user's arguments, and ends its episodes after their number of steps."""
 
     target: EnvTarget
-    steps: int
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    max_episode_steps: int | None = None
+    """In place of the limit that `gymnasium.make` gives it; None: that limit."""
 
-    def __call__(self, **kwargs: Any) -> gym.Env[Any, Any]:
+    def __call__(self, **kwargs: Any) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
         """Make it."""
-        return self.limit(make_env(self.target, **kwargs))
+        return make_env(self, **kwargs)
 
-    def limit(self, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> gym.Env[Any, Any]:
+    def limit(
+        self, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
+    ) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
         """The environment with the new limit."""
+        steps = self.max_episode_steps
+        if steps is None:
+            return env
         if isinstance(env, VectorEnv):
             env.close()
             raise UsageError(
                 [
-                    f"--env.max-episode-steps {self.steps}: a vector environment ends its own episodes; set its limit there."
+                    f"--env.max-episode-steps {steps}: a vector environment ends its own episodes; set its limit there."
                 ]
             )
-        return TimeLimit(env.env if isinstance(env, TimeLimit) else env, self.steps)
+        return TimeLimit(env.env if isinstance(env, TimeLimit) else env, steps)
+
+
+def adjusted(
+    target: EnvTarget, kwargs: Mapping[str, Any], max_episode_steps: int | None
+) -> EnvTarget:
+    """The target with the user's arguments and time limit; itself without any."""
+    if not kwargs and max_episode_steps is None:
+        return target
+    return Adjusted(target, kwargs, max_episode_steps)
 
 
 def make_env(
     target: EnvTarget, *, checked: bool = False, **kwargs: Any
 ) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
     """Make a new environment; with `checked`, inside Gymnasium's own checker."""
-    if isinstance(target, TimeLimited):
-        return target.limit(make_env(target.target, checked=checked, **kwargs))
+    if isinstance(target, Adjusted):
+        return target.limit(make_env(target.target, checked=checked, **target.kwargs, **kwargs))
     if isinstance(target, str):
         module_name, _, name = target.rpartition(":")
         if module_name:
@@ -122,12 +140,21 @@ def target_name(target: EnvTarget) -> str:
                 'that makes one, such as lambda: gymnasium.make("Pendulum-v1").'
             ]
         )
-    return target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
+    while isinstance(target, functools.partial):
+        target = target.func
+    if isinstance(target, str):
+        return target
+    return getattr(target, "__name__", type(target).__name__).replace("<lambda>", ANONYMOUS)
+
+
+def is_named(name: str) -> bool:
+    """Whether a name tells people which environment it is."""
+    return name != ANONYMOUS
 
 
 def picklable_target(target: EnvTarget) -> EnvTarget:
     """A target that another process can make, even if only this process has registered its id."""
-    if isinstance(target, TimeLimited):
+    if isinstance(target, Adjusted):
         return replace(target, target=picklable_target(target.target))
     if isinstance(target, str) and target in gym.registry:
         spec = gym.registry[target]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from spreeze.envs.envpool import EnvPoolTarget
-from spreeze.envs.targets import EnvTarget, TimeLimited
+from spreeze.envs.targets import EnvTarget, adjusted, is_named
 from spreeze.errors import UsageError
 from spreeze.machine.cache import cache_note
 from spreeze.machine.facts import detect_machine, shared_memory_problem
@@ -17,6 +18,7 @@ from spreeze.run.processes.servers import ForkServers
 from spreeze.run.signals import Interrupts
 from spreeze.run.start_up import Milestone, StartUp
 from spreeze.run.supervisor import Run, Show, Supervisor
+from spreeze.run.wording import describe_trap
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
 
@@ -44,13 +46,17 @@ def launch(
         raise UsageError(problems)
     if config.simulation.engine == "envpool":
         env = EnvPoolTarget(env)
-    elif limit := config.simulation.max_episode_steps:
-        env = TimeLimited(env, limit)
+    elif not problems:  # the arguments may be among them
+        env = adjusted(env, config.env_kwargs, config.simulation.max_episode_steps)
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes(servers or ForkServers.start())
     try:
         spec = describe_env(env, config, processes, problems)
         start_up.reach(Milestone.ENVIRONMENT)
+        if not is_named(config.env):
+            config = replace(config, env=spec.id)
+        for trap in spec.traps:
+            announce(f"Note: {describe_trap(trap)}.")
         if note := cache_note():
             announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)

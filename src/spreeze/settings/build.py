@@ -5,10 +5,12 @@ Python calls `build_config`. The command line takes `starting_config` and lets t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spreeze.errors import UsageError
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.resume import resumed_config
@@ -22,7 +24,22 @@ READ_EARLY = (*STARTING_KNOBS, "device", "runs")
 def build_config(env: str, given: Mapping[str, Any]) -> Config:
     """The config for an environment and the knobs you give, by name: `seed`, `learner.batch_size`."""
     rest = {name: value for name, value in given.items() if name not in STARTING_KNOBS}
+    if isinstance(kwargs := rest.get("env.kwargs"), Mapping):
+        rest["env.kwargs"] = _as_json(kwargs)
     return config_with(starting_config(env, given), rest)
+
+
+def _as_json(kwargs: Mapping[str, Any]) -> str:
+    """Arguments of an environment as they are typed and stored."""
+    try:
+        return json.dumps(dict(kwargs))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            [
+                f"env.kwargs {kwargs!r}: must be plain numbers, texts, lists and dictionaries ({error}). "
+                "For other arguments, give functools.partial(YourEnv, ...) as the environment."
+            ]
+        ) from None
 
 
 def starting_config(env: str, given: Mapping[str, Any]) -> Config:

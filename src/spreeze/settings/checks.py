@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from spreeze.knobs import flag, knobs_of
 from spreeze.settings.config import SECTIONS, Config
-from spreeze.settings.parse import parse_count, parse_duration
+from spreeze.settings.parse import parse_arguments, parse_count, parse_duration
 
 
 def check_config(config: Config) -> list[str]:
@@ -42,15 +43,23 @@ def _check_run(config: Config) -> Iterator[str]:
     """What a run is about: environment, limits, devices, name, tracker."""
     if config.resume is None and not config.env:
         yield "which environment? For instance: spreeze train Pendulum-v1"
-    for parse, text in ((parse_duration, config.time), (parse_count, config.steps)):
+    parsers: list[tuple[Callable[[str], Any], str | None]] = [
+        (parse_duration, config.time),
+        (parse_count, config.steps),
+        (parse_arguments, config.simulation.kwargs),
+    ]
+    for parse, text in parsers:
         try:
             if text is not None:
                 parse(text)
         except ValueError as error:
             yield str(error)
     yield from check_devices(config.device, config.learner.same_device)
-    if config.simulation.max_episode_steps and config.simulation.engine == "envpool":
-        yield "--env.max-episode-steps works with --env.engine gymnasium only: EnvPool has its own limits."
+    if config.simulation.engine == "envpool":
+        if config.simulation.max_episode_steps:
+            yield "--env.max-episode-steps works with --env.engine gymnasium only: EnvPool has its own limits."
+        if config.simulation.kwargs:
+            yield "--env.kwargs works with --env.engine gymnasium only."
     if config.name is not None and not re.fullmatch(r"[\w+=][\w.+= -]{,99}", config.name):
         yield f"--name {config.name!r}: it names a folder: up to 100 letters, digits, . _ + = -"
     if config.track in ("wandb", "trackio") and find_spec(config.track) is None:

@@ -15,7 +15,7 @@ import tyro
 from spreeze.algos.base import AlgoConfig
 from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.knobs import Auto, knob, knobs_of
-from spreeze.settings.parse import parse_count, parse_duration
+from spreeze.settings.parse import parse_arguments, parse_count, parse_duration
 from spreeze.settings.sections import (
     CheckpointConfig,
     EvaluatorConfig,
@@ -102,6 +102,12 @@ class Config:
     def max_steps(self) -> int | None:
         """The limit of env steps."""
         return None if self.steps is None else parse_count(self.steps)
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """The arguments of the environment."""
+        text = self.simulation.kwargs
+        return {} if text is None else parse_arguments(text)
 
     @property
     def devices(self) -> tuple[str, ...]:

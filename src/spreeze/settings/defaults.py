@@ -10,7 +10,7 @@ from typing import Any
 from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.errors import DamagedFile, UsageError
-from spreeze.knobs import knobs_of
+from spreeze.knobs import flag, knobs_of
 from spreeze.machine.facts import learns_on_gpu, visible_gpus
 from spreeze.settings.config import FIELDS, SECTIONS, Config, knob_names
 from spreeze.settings.presets import PRESETS, Preset, preset_for
@@ -19,15 +19,51 @@ from spreeze.text import suggest
 
 ELSEWHERE = {
     "total_timesteps": "steps",
+    "num_timesteps": "steps",
+    "max_steps": "steps",
+    "exp_name": "name",
+    "log_dir": "runs",
+    "tensorboard_log": "runs",
+    "cuda": "device",
+    "gpu": "device",
+    "torch_deterministic": "serial",
     "learning_rate": "algo.lr",
+    "policy_lr": "algo.lr",
+    "q_lr": "algo.lr",
     "algo.learning_rate": "algo.lr",
-    "buffer_size": "replay.capacity",
-    "learning_starts": "learner.warmup_rows",
+    "discount": "algo.gamma",
     "net_arch": "algo.hidden",
+    "policy_kwargs": "algo.hidden",
+    "hidden_sizes": "algo.hidden",
+    "ent_coef": "algo.init_alpha",
+    "alpha": "algo.init_alpha",
+    "policy_frequency": "algo.policy_delay",
+    "exploration_noise": "algo.noise",
+    "clip_coef": "algo.clip",
+    "clip_range": "algo.clip",
+    "gae_lambda": "algo.gae_lambda",
+    "num_steps": "algo.segment",
+    "n_steps": "algo.segment",
+    "rollout_fragment_length": "algo.segment",
+    "buffer_size": "replay.capacity",
+    "replay_size": "replay.capacity",
+    "train_batch_size": "learner.batch_size",
+    "learning_starts": "learner.warmup_rows",
+    "train_freq": "learner.updates_per_step",
+    "gradient_steps": "learner.updates_per_step",
+    "utd_ratio": "learner.updates_per_step",
     "n_envs": "sampler.envs_per_process",
     "num_envs": "sampler.envs_per_process",
+    "num_workers": "sampler.processes",
+    "num_env_runners": "sampler.processes",
+    "eval_freq": "evaluator.every_s",
+    "n_eval_episodes": "evaluator.episodes",
+    "eval_episodes": "evaluator.episodes",
+    "save_freq": "checkpoint.every_s",
+    "capture_video": "visualizer.video_s",
+    "env_kwargs": "env.kwargs",
 }
-"""What other libraries call some knobs."""
+"""What Stable-Baselines3, CleanRL and RLlib call some knobs."""
 
 
 def default_config(
@@ -93,6 +129,19 @@ def config_with(config: Config, knobs: Mapping[str, Any]) -> Config:
     for section, values in nested.items():
         top[section] = dataclasses.replace(getattr(config, section), **values)
     return dataclasses.replace(config, **top)
+
+
+def check_flags(names: Collection[str], config: Config) -> None:
+    """UsageError if some of these flags are what other libraries call our knobs."""
+    known = knob_names(config)
+    found = [(name, ELSEWHERE[name]) for name in names if name in ELSEWHERE and name not in known]
+    if found:
+        raise UsageError(
+            [
+                f"{flag(name)}: there is no such flag. Did you mean {flag(ours)}?"
+                for name, ours in found
+            ]
+        )
 
 
 def _unknown_knob(name: str, known: Collection[str]) -> str:

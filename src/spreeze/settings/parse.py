@@ -1,8 +1,10 @@
-"""Durations and counts as people write them: 5m, 500k."""
+"""Durations, counts and arguments as people write them: 5m, 500k, {"goal": 2}."""
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNTS = {"": 1.0, "k": 1e3, "m": 1e6}
@@ -22,6 +24,19 @@ def parse_count(text: str) -> int:
     if not 1 <= value <= 1e15:
         raise ValueError(f"--steps {text}: not a number of steps. Write it as 500k or 1e6.")
     return round(value)
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """The arguments of an environment in '{"goal": 2}'."""
+    why = "not an object"
+    try:
+        if isinstance(found := json.loads(text), dict):
+            return found
+    except ValueError as error:
+        why = str(error)
+    raise ValueError(
+        f"""--env.kwargs {text}: must be a JSON object, such as '{{"goal": 2}}' ({why})."""
+    )
 
 
 def _parse(text: str, units: dict[str, float]) -> float:

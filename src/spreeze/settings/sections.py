@@ -23,6 +23,9 @@ class SimulationConfig:
         low=1,
         high=1_000_000_000,
     )
+    kwargs: str | None = knob(
+        None, "Arguments of the environment, as a JSON object: '{\"goal\": 2}'."
+    )
     engine: Engine = knob(
         "gymnasium",
         "What steps the environments. envpool: EnvPool's C++ versions, for the ids it has (extra `envpool`).",

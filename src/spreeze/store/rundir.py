@@ -8,6 +8,7 @@ logs/<role>-<i>.error is the newest error of that role's environments.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from typing import Any
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.store.files import read_json, replace_bytes
 from spreeze.text import plain, suggest
+
+LINKS = ("best", "last")
+"""Links to checkpoints: the policy with the best evaluation, and the newest training state."""
 
 
 @dataclass(frozen=True)
@@ -88,27 +92,61 @@ class RunDir:
         steps = self._simulation().get("max_episode_steps")
         return steps if type(steps) is int and steps > 0 else None
 
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """The arguments that the run gave its environments, if its config says so."""
+        text = self._simulation().get("kwargs")
+        try:
+            return _mapping(json.loads(text)) if isinstance(text, str) else {}
+        except ValueError:
+            return {}
+
     def _simulation(self) -> dict[str, Any]:
         return _mapping(_mapping(self.read("config").get("config")).get("simulation"))
 
-    def checkpoint(self) -> Path:
-        """The best checkpoint, or the last if there is no best one. UsageError if there is none."""
-        for name in ("best", "last"):
-            link = self.checkpoints / name
-            if not os.path.lexists(link):
-                continue
-            # A stored link may lead anywhere. A copy of a run may have a folder in its place.
-            target = os.readlink(link) if link.is_symlink() else name
-            path = self.checkpoints / target
-            outside = "/" in target or target in (".", "..") or self.checkpoints.is_symlink()
-            if outside or path.is_symlink() or not path.is_dir():
-                raise DamagedFile(f"{link} does not lead to a checkpoint of this run.")
-            return path.absolute()
+    def checkpoint(self, which: str | None = None) -> Path:
+        """The checkpoint `best`, `last`, or the one after so many updates; None: the best, or else the last.
+
+        UsageError if there is none.
+        """
+        names = (which,) if which in LINKS else LINKS if which is None else ()
+        for name in names:
+            if os.path.lexists(self.checkpoints / name):
+                return self._linked(name)
+        if which is not None and which not in LINKS:
+            return self._after_updates(which)
+        missing = "no checkpoint" if which is None else f"no checkpoint {which!r}"
         raise UsageError(
             [
-                f"run {self.path} has no checkpoint yet. The first evaluation writes one. "
+                f"run {self.path} has {missing} yet. The first evaluation writes one. "
                 f"If the run has ended, look into {self.path / 'logs'}."
             ]
+        )
+
+    def _linked(self, name: str) -> Path:
+        """Where `best` or `last` leads to."""
+        link = self.checkpoints / name
+        # A stored link may lead anywhere. A copy of a run may have a folder in its place.
+        target = os.readlink(link) if link.is_symlink() else name
+        path = self.checkpoints / target
+        outside = "/" in target or target in (".", "..") or self.checkpoints.is_symlink()
+        if outside or path.is_symlink() or not path.is_dir():
+            raise DamagedFile(f"{link} does not lead to a checkpoint of this run.")
+        return path.absolute()
+
+    def _after_updates(self, which: str) -> Path:
+        """The checkpoint with this name, or after this number of updates."""
+        found: list[Path] = []
+        if self.checkpoints.is_dir() and not self.checkpoints.is_symlink():
+            folders = [path for path in self.checkpoints.iterdir() if not path.is_symlink()]
+            found = sorted(path for path in folders if path.name[:1].isdigit() and path.is_dir())
+        number = which.replace(",", "").lstrip("0")
+        for path in found:
+            if which == path.name or number == path.name.partition("-")[0].lstrip("0"):
+                return path.absolute()
+        numbers = [*LINKS, *(path.name.lstrip("0") for path in found)]
+        raise UsageError(
+            [f"--checkpoint {which}: run {self.path} has {', '.join(map(plain, numbers))}."]
         )
 
 
@@ -162,8 +200,16 @@ def run_facts(run: RunDir) -> dict[str, Any]:
         name: _number(summary.get(name, progress.get(in_progress.get(name, name))))
         for name in names
     }
-    reason = _word(summary.get("reason"))
-    return {"name": run.path.name, "state": _word(state), **values, "reason": reason}
+    config = _mapping(run.read("config").get("config"))
+    return {
+        "name": run.path.name,
+        "env": _word(config.get("env")),
+        "algo": _word(config.get("algo")),
+        "seed": _number(config.get("seed")),
+        "state": _word(state),
+        **values,
+        "reason": _word(summary.get("reason")),
+    }
 
 
 def supervisor_lives(status: dict[str, Any]) -> bool:
@@ -201,4 +247,4 @@ def _number(value: Any) -> int | float | None:
 
 def _word(value: Any) -> str | None:
     """A short stored text, safe to print; None for anything else."""
-    return plain(value[:40]) if isinstance(value, str) else None
+    return plain(value[:100]) if isinstance(value, str) else None

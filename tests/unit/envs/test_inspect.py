@@ -8,13 +8,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, MultiBinary
+from gymnasium.spaces import Box, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import fakes
 from spreeze.envs.inspect import inspect_env
+from spreeze.envs.targets import Adjusted, make_env
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm
+from spreeze.run.wording import describe_trap
+from spreeze.spec import Trap
 from spreeze.testing import FaultEnv
 
 
@@ -22,9 +25,13 @@ from spreeze.testing import FaultEnv
     ("spaces", "message"),
     [
         ({"obs": gym.spaces.Text(3)}, "supported are Box, Discrete"),
-        ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "images"),
+        ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "is an image"),
+        ({"obs": Box(0, 1, (8, 8), np.uint8)}, "is an image"),
+        ({"obs": Box(-1, 1, (2, 2, 2))}, "too many dimensions"),
         ({"obs": Box(-1, 1, (0,))}, "empty"),
-        ({"action": MultiBinary(3)}, "only Box and Discrete actions"),
+        ({"action": MultiBinary(3)}, r"the 8 combinations: .*\(2, 2, 2\)"),
+        ({"action": MultiDiscrete([9] * 9)}, "387,420,489 combinations, too many"),
+        ({"action": gym.spaces.Text(3)}, "only Box and Discrete actions"),
         ({"action": Box(-np.inf, np.inf, (2,))}, "without bounds on both sides"),
         ({"action": Box(0, np.inf, (2,))}, "without bounds on both sides"),
         ({"action": Box(0, 3, (2,), np.int64)}, "not continuous"),
@@ -108,3 +115,88 @@ def test_it_is_found_out_whether_random_actions_end_episodes(
 ) -> None:
     spec = inspect_env(partial(fakes.CountEnv, length, terminate), "count")
     assert spec.random_episode == (None if steps is None else pytest.approx(steps, rel=0.2))
+
+
+def test_bytes_in_one_dimension_are_numbers() -> None:
+    memory = partial(fakes.SpaceEnv, obs=Box(0, 255, (128,), np.uint8))
+    assert inspect_env(memory, "Memory").obs_shape == (128,)
+
+
+class TupleActions(fakes.SpaceEnv):
+    """Refuses what is not one of its own actions."""
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        return super().step(action)
+
+
+def test_the_advice_for_several_discrete_actions_works() -> None:
+    make = partial(TupleActions, action=MultiDiscrete([2, 3]))
+    with pytest.raises(UsageError) as caught:
+        inspect_env(make, "MyEnv")
+    advice = str(caught.value).partition("combinations: ")[2].removesuffix(".")
+    env = eval(advice, {"gymnasium": gym, "numpy": np, "env": make()})
+    assert inspect_env(lambda: env, "MyEnv").num_actions == 6
+
+
+class SeveralAgents:
+    """What PettingZoo makes."""
+
+    possible_agents = ("red", "blue")
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_environment_with_several_agents_is_refused_as_such() -> None:
+    with pytest.raises(UsageError, match="MyEnv: it has several agents"):
+        inspect_env(SeveralAgents, "MyEnv")
+
+
+class Silent(fakes.CountEnv):
+    """Rewards nothing, says which actions are allowed, and names a goal."""
+
+    def __init__(self) -> None:
+        super().__init__(50, terminate=False)
+        keys = ("observation", "achieved_goal", "desired_goal")
+        self.observation_space: Any = gym.spaces.Dict({key: Box(-1, 1, (1,)) for key in keys})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed, options=options)
+        return self.observe(), {"action_mask": [1]}
+
+    def step(self, action: Any) -> Any:
+        _, _, terminated, truncated, _ = super().step(action)
+        return self.observe(), 0.0, terminated, truncated, {}
+
+    def observe(self) -> Any:
+        return {key: np.zeros(1, np.float32) for key in self.observation_space}
+
+
+def test_what_training_disregards_is_noticed() -> None:
+    traps = inspect_env(Silent, "Silent").traps
+    assert set(traps) == {Trap.ACTION_MASK, Trap.GOALS, Trap.NO_REWARD}
+    assert inspect_env("Pendulum-v1", "Pendulum-v1").traps == ()
+
+
+@pytest.mark.parametrize("trap", Trap)
+def test_each_trap_has_words(trap: Trap) -> None:
+    assert len(describe_trap(trap)) > 20
+
+
+def test_arguments_of_an_environment() -> None:
+    spec = inspect_env(Adjusted("Pendulum-v1", {"g": 5.0}, 30), "Pendulum-v1")
+    assert spec.max_episode_steps == 30
+    env = make_env(Adjusted("Pendulum-v1", {"g": 5.0}))
+    assert env.unwrapped.g == 5.0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("target", ["Pendulum-v1", fakes.ReachEnv])
+def test_arguments_that_an_environment_does_not_take_are_refused(target: Any) -> None:
+    with pytest.raises(UsageError, match=r"does not take --env\.kwargs: .*gravity"):
+        inspect_env(Adjusted(target, {"gravity": 5.0}), "x")
+
+
+def test_a_lambda_is_named_after_what_it_makes() -> None:
+    assert inspect_env(lambda: gym.make("Pendulum-v1"), "lambda").id == "Pendulum-v1 (lambda)"
+    assert inspect_env(lambda: fakes.CountEnv(9), "lambda").id == "CountEnv (lambda)"

@@ -13,7 +13,7 @@ import pytest
 import fakes
 import spreeze
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.targets import TimeLimited, make_env, picklable_target
+from spreeze.envs.targets import Adjusted, make_env, picklable_target
 from spreeze.errors import UsageError
 
 
@@ -86,7 +86,7 @@ def steps_of_an_episode(env: Any) -> int:
 @pytest.mark.parametrize("target", ["Pendulum-v1", partial(fakes.CountEnv, 10**6, False)])
 @pytest.mark.parametrize("steps", [7, 300])
 def test_a_time_limit_replaces_the_one_of_the_registration(target: Any, steps: int) -> None:
-    limited = TimeLimited(target, steps)
+    limited = Adjusted(target, max_episode_steps=steps)
     assert steps_of_an_episode(make_env(limited)) == steps
     assert steps_of_an_episode(limited()) == steps
     assert inspect_env(limited, "x").max_episode_steps == steps
@@ -95,10 +95,10 @@ def test_a_time_limit_replaces_the_one_of_the_registration(target: Any, steps: i
 def test_a_time_limit_reaches_other_processes_and_is_refused_for_vector_environments() -> None:
     gym.register("OwnLimited-v0", fakes.ReachEnv)
     try:
-        sent = picklable_target(TimeLimited("OwnLimited-v0", 5))
-        assert isinstance(sent, TimeLimited)
+        sent = picklable_target(Adjusted("OwnLimited-v0", max_episode_steps=5))
+        assert isinstance(sent, Adjusted)
         assert callable(sent.target)
     finally:
         del gym.registry["OwnLimited-v0"]
     with pytest.raises(UsageError, match="a vector environment ends its own episodes"):
-        make_env(TimeLimited(lambda: gym.make_vec("Pendulum-v1", 2), 5))
+        make_env(Adjusted(lambda: gym.make_vec("Pendulum-v1", 2), max_episode_steps=5))

@@ -76,6 +76,12 @@ def test_knobs_with_no_effect_or_a_bad_one_are_refused(
         ({"name": "../up"}, ["--name"]),
         ({"target": float("inf")}, ["--target"]),
         ({"env": ""}, ["which environment"]),
+        ({"env.kwargs": "{goal: 2}"}, ["--env.kwargs {goal: 2}", '{"goal": 2}']),
+        ({"env.kwargs": "[1]"}, ["--env.kwargs [1]", "not an object"]),
+        (
+            {"env.kwargs": '{"goal": 2}', "env.engine": "envpool"},
+            ["--env.kwargs", "gymnasium only"],
+        ),
         ({"env.engine": "warp"}, ["--env.engine warp", "gymnasium, envpool"]),
     ],
 )

@@ -14,7 +14,13 @@ from spreeze.cli.commands.train import parse
 from spreeze.errors import UsageError
 from spreeze.settings.build import build_config
 from spreeze.settings.config import Config, get_knob, knob_names, resolved
-from spreeze.settings.defaults import config_from_json, config_with, default_config, with_algorithm
+from spreeze.settings.defaults import (
+    ELSEWHERE,
+    config_from_json,
+    config_with,
+    default_config,
+    with_algorithm,
+)
 
 
 def test_a_knob_that_few_algorithms_have_selects_one_of_them() -> None:
@@ -166,6 +172,34 @@ def test_configs_are_frozen() -> None:
 def test_a_knob_of_another_library_is_refused_with_our_name(name: str, meant: str) -> None:
     with pytest.raises(UsageError, match=rf"no knob '{name}'. Did you mean {meant}\?"):
         config_with(default_config("sac", "Mine-v0"), {name: 1})
+
+
+def test_each_name_of_another_library_leads_to_a_knob_that_exists() -> None:
+    known = {name for algo in ALGORITHMS for name in knob_names(default_config(algo, "Mine-v0"))}
+    assert set(ELSEWHERE.values()) <= known
+
+
+@pytest.mark.parametrize(
+    ("flags", "meant"),
+    [
+        ("--total-timesteps 1e6", "--total-timesteps: .* Did you mean --steps"),
+        ("--learning_rate=3e-4", "--learning-rate: .* Did you mean --algo.lr"),
+        ("--num-workers 4 --seed 1", "--num-workers: .* Did you mean --sampler.processes"),
+    ],
+)
+def test_a_flag_of_another_library_is_refused_with_ours(flags: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=meant):
+        parse(["Pendulum-v1", *flags.split()])
+
+
+def test_arguments_of_the_environment_are_a_dictionary_or_its_json() -> None:
+    given = build_config("Mine-v0", {"env.kwargs": {"goal": 2, "name": "left"}})
+    assert given.env_kwargs == {"goal": 2, "name": "left"}
+    typed = parse(["Mine-v0", "--env.kwargs", '{"goal": 2, "name": "left"}'])
+    assert typed == given
+    assert build_config("Mine-v0", {}).env_kwargs == {}
+    with pytest.raises(UsageError, match=r"functools.partial"):
+        build_config("Mine-v0", {"env.kwargs": {"goal": object()}})
 
 
 def test_python_and_the_command_line_build_the_same_config() -> None:

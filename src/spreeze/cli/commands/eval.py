@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from spreeze.cli.output import stdout_to_stderr
-from spreeze.cli.playback import check_fits, env_to_play, limited
+from spreeze.cli.playback import as_trained, check_fits, env_to_play
 from spreeze.errors import UsageError
 from spreeze.store.files import write_json
 from spreeze.store.rundir import find_run
@@ -31,6 +31,8 @@ class Arguments:
     """Number of episodes."""
     seed: int = 0
     """Seed of the environments."""
+    checkpoint: str | None = None
+    """best, last, or a number of updates; the run's checkpoints folder has them. Default: the best, or else the last."""
     env: str | None = None
     """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass, path/file.py:EnvClass)."""
     runs: str = "runs"
@@ -49,7 +51,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     from spreeze.text import plain, short
 
     run = find_run(args.run, Path(args.runs))
-    checkpoint = run.checkpoint()
+    checkpoint = run.checkpoint(args.checkpoint)
     policy = load_policy(checkpoint)
     env = env_to_play(policy, run.path.name, args.env)
     began_s = time.monotonic()
@@ -102,7 +104,7 @@ def _play(policy: Policy, env: str, run: RunDir, args: Arguments) -> list[tuple[
     from spreeze.envs.inspect import evaluation_env
     from spreeze.envs.stepping import make_stepper, play_to_end
 
-    target = limited(env, run)
+    target = as_trained(env, run)
     if args.env is None and run.engine == "envpool":
         target = evaluation_env(EnvPoolTarget(env), policy.spec)
     check_fits(policy, target, env)

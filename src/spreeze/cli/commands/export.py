@@ -20,6 +20,8 @@ class Arguments:
     """Path of a run, or its name in the runs folder. Default: the newest run."""
     onnx: str | None = None
     """File to write as ONNX (extra `onnx`)."""
+    checkpoint: str | None = None
+    """best, last, or a number of updates; the run's checkpoints folder has them. Default: the best, or else the last."""
     runs: str = "runs"
     """The runs folder."""
 
@@ -33,7 +35,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     if file.is_dir() or not file.absolute().parent.is_dir():
         what = "is a folder" if file.is_dir() else f"there is no folder {file.absolute().parent}"
         raise UsageError([f"--onnx {file}: {what}. Name a file in a folder that exists."])
-    checkpoint = find_run(args.run, Path(args.runs)).checkpoint()
+    checkpoint = find_run(args.run, Path(args.runs)).checkpoint(args.checkpoint)
     try:
         from spreeze.policy.onnx import export_onnx
     except ModuleNotFoundError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from spreeze.cli.output import stdout_to_stderr
-from spreeze.cli.playback import check_fits, env_to_play, limited
+from spreeze.cli.playback import as_trained, check_fits, env_to_play
 from spreeze.errors import UsageError
 from spreeze.store.rundir import find_run
 
@@ -32,6 +32,8 @@ class Arguments:
     """Number of episodes."""
     seed: int = 0
     """Seed of the environment."""
+    checkpoint: str | None = None
+    """best, last, or a number of updates; the run's checkpoints folder has them. Default: the best, or else the last."""
     env: str | None = None
     """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass, path/file.py:EnvClass)."""
     runs: str = "runs"
@@ -47,11 +49,11 @@ def main(arguments: list[str], _started_s: float) -> int:
     from spreeze.policy.load import load_policy
 
     run = find_run(args.run, Path(args.runs))
-    policy = load_policy(run.checkpoint())
+    policy = load_policy(run.checkpoint(args.checkpoint))
     env = env_to_play(policy, run.path.name, args.env)
     try:
         with stdout_to_stderr():
-            target = limited(env, run)
+            target = as_trained(env, run)
             check_fits(policy, target, env)
             if args.video is not None and (missing := needs_video_extra()):
                 raise NoPicture(missing)

@@ -5,28 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tyro
 from rich.console import Console
 from rich.text import Text
 
+from spreeze.errors import UsageError
 from spreeze.store.files import write_json
 from spreeze.store.rundir import list_runs, run_facts
-from spreeze.text import clock, plain, short
+from spreeze.text import clock, plain, short, suggest
 
-COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "run": lambda row: plain(row["name"]),
-    "state": lambda row: row["state"] or "-",
-    "best": lambda row: short(row["best_return"]),
-    "final": lambda row: short(row["final_return"]),
-    "time": lambda row: clock(row["wall_s"] or 0),
-    "steps": lambda row: short(row["env_steps"]),
-    "updates": lambda row: short(row["updates"]),
-    "steps/s": lambda row: short(row["sample_hz"]),
-    "updates/s": lambda row: short(row["update_hz"]),
+
+class Column(NamedTuple):
+    """A column of the table."""
+
+    fact: str
+    form: Callable[[Any], str]
+    right: bool = True
+    """Whether it is aligned to the right, as numbers are."""
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else plain(str(value))
+
+
+COLUMNS = {
+    "run": Column("name", _text, right=False),
+    "task": Column("env", _text, right=False),
+    "algo": Column("algo", _text, right=False),
+    "seed": Column("seed", _text),
+    "state": Column("state", _text, right=False),
+    "best": Column("best_return", short),
+    "final": Column("final_return", short),
+    "time": Column("wall_s", lambda seconds: clock(seconds or 0)),
+    "steps": Column("env_steps", short),
+    "updates": Column("updates", short),
+    "steps/s": Column("sample_hz", short),
+    "updates/s": Column("update_hz", short),
 }
-"""Columns of the table, the most important first."""
+"""Columns of the table by title, the most important first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +53,8 @@ class Arguments:
 
     runs: tyro.conf.Positional[str] = "runs"
     """The runs folder."""
+    sort: str | None = None
+    """Column to sort by, the largest last. Default: by start, the newest last."""
     json: str | None = None
     """Write the table as JSON to this file; - for standard output."""
 
@@ -42,7 +62,13 @@ class Arguments:
 def main(arguments: list[str], _started_s: float) -> int:
     """Read the runs and print the table."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze runs")
+    if args.sort is not None and args.sort not in COLUMNS:
+        hint = suggest(args.sort, COLUMNS)
+        raise UsageError([f"--sort {args.sort}: must be one of {', '.join(COLUMNS)}.{hint}"])
     facts = [run_facts(run) for run in list_runs(Path(args.runs))]
+    if args.sort is not None:
+        fact = COLUMNS[args.sort].fact
+        facts.sort(key=lambda row: (row[fact] is not None, row[fact]))
     if args.json is not None:
         write_json(facts, args.json)
     if args.json != "-" and facts:
@@ -54,17 +80,21 @@ def main(arguments: list[str], _started_s: float) -> int:
 
 def _print_table(facts: list[dict[str, Any]]) -> None:
     """Print the columns that fit into the terminal, or all of them into a file."""
-    columns = [[title, *(form(row) for row in facts)] for title, form in COLUMNS.items()]
+    columns = [
+        [title, *(column.form(row[column.fact]) for row in facts)]
+        for title, column in COLUMNS.items()
+    ]
     widths = [max(map(len, column)) for column in columns]
     console = Console(highlight=False)
     # Names must stay whole to be copied, so columns that do not fit are dropped from the right.
     room = console.width if console.is_terminal else sum(widths) + 2 * len(widths)
     while len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > room:
         widths.pop()
+    right = [column.right for column in COLUMNS.values()]
     for number, row in enumerate(zip(*columns, strict=True)):
         cells = [
-            cell.ljust(width) if place < 2 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=False))
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=False)
         ]
         style = "dim" if number == 0 else ""
         console.print(Text("  ".join(cells).rstrip(), style), soft_wrap=True)

@@ -19,7 +19,7 @@ from spreeze.cli.flags import scan_flags
 from spreeze.errors import UsageError
 from spreeze.settings.build import STARTING_KNOBS, starting_config
 from spreeze.settings.config import Config
-from spreeze.settings.defaults import default_config
+from spreeze.settings.defaults import check_flags, default_config
 from spreeze.store.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def parse(arguments: list[str]) -> Config:
     """The config from flags. Algorithm, preset and resumed run decide the defaults of the rest."""
     given = scan_flags(arguments)
     start = starting_config(given.env, given.flags)
+    check_flags(given.flags, start)
     config: Config = tyro.cli(Config, args=arguments, default=start, prog="spreeze train")
     if config.env != start.env:  # it was taken for the value of an unknown flag
         raise UsageError([f"name the environment first: spreeze train {config.env} ..."])

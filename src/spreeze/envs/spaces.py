@@ -1,0 +1,107 @@
+"""Which observation and action spaces are supported, and what to say of the others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces, wrappers
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from spreeze.envs.observations import NotFlattenable, parts_of
+
+MOST_COMBINATIONS = 10_000
+"""Combinations of discrete actions that a policy can choose from one by one."""
+
+
+def action_space(env: Any) -> gym.Space[Any]:
+    """The action space of one environment. ClipAction declares no bounds; take those it clips to."""
+    name = "single_action_space" if isinstance(env, VectorEnv) else "action_space"
+    space: gym.Space[Any] = getattr(env, name)
+    layer = env
+    while isinstance(layer, gym.Wrapper | VectorWrapper) and getattr(layer, name) is space:
+        if isinstance(layer, wrappers.ClipAction | wrappers.vector.ClipAction):
+            return action_space(layer.env)
+        layer = layer.env
+    return space
+
+
+def obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
+    """Why no network can read these observations; empty if one can."""
+    if image := find_image(space):
+        return [
+            f"env {name}: {image} is an image, and Spreeze cannot learn from images yet. Give it numbers instead: "
+            "positions, speeds, or what an encoder makes of the image."
+        ]
+    try:
+        parts = parts_of(space)
+    except NotFlattenable as error:
+        return [f"env {name}: observations cannot be flattened: {error}."]
+    if parts:
+        size = sum(part.size for part in parts)
+        return [] if size else [f"env {name}: observations {space} are empty."]
+    if not isinstance(space, gym.spaces.Box):
+        return [
+            f"env {name}: observations are {space}; supported are Box, Discrete, MultiDiscrete, "
+            "MultiBinary, and a Dict or Tuple of them."
+        ]
+    if len(space.shape) > 2:
+        return [
+            f"env {name}: observations of shape {space.shape} have too many dimensions; flatten them to one."
+        ]
+    if int(np.prod(space.shape)) == 0:
+        return [f"env {name}: observations of shape {space.shape} are empty."]
+    if not np.issubdtype(space.dtype, np.number) and space.dtype != np.bool_:
+        return [f"env {name}: observations of type {space.dtype} are not numbers."]
+    return []
+
+
+def action_problems(name: str, space: gym.Space[Any]) -> list[str]:
+    """Why no policy can take these actions; empty if one can."""
+    if isinstance(space, gym.spaces.Discrete):
+        return []
+    if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
+        sizes = np.broadcast_to(getattr(space, "nvec", 2), space.shape).ravel().tolist()
+        number = math.prod(sizes)
+        advice = f"There are {number:,} combinations, too many for one action each; use Box actions and round them."
+        if number <= MOST_COMBINATIONS:
+            advice = (
+                f"With one action for each of the {number:,} combinations: gymnasium.wrappers.TransformAction(env, "
+                f"lambda action: numpy.array(numpy.unravel_index(action, {tuple(sizes)})), "
+                f"gymnasium.spaces.Discrete({number}))."
+            )
+        return [f"env {name}: actions are {space}; supported are Box and Discrete. {advice}"]
+    if not isinstance(space, gym.spaces.Box):
+        return [f"env {name}: actions are {space}; only Box and Discrete actions are supported."]
+    if int(np.prod(space.shape)) == 0:
+        return [f"env {name}: actions of shape {space.shape} are empty."]
+    if not np.issubdtype(space.dtype, np.floating):
+        return [f"env {name}: actions of type {space.dtype} are not continuous."]
+    low, high = space.low.ravel(), space.high.ravel()
+    open_ended = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
+    if len(open_ended):
+        which = ", ".join(f"{i}: [{low[i]}, {high[i]}]" for i in open_ended[:4])
+        return [
+            f"env {name}: actions without bounds on both sides ({which}) have no scale to explore on. "
+            "Give the action space a finite low and high, for instance with gymnasium.wrappers.TransformAction."
+        ]
+    if np.any(low >= high):
+        i = int(np.flatnonzero(low >= high)[0])
+        return [f"env {name}: action {i} has bounds [{low[i]}, {high[i]}]: low must be below high."]
+    return []
+
+
+def find_image(space: gym.Space[Any], name: str = "the observation") -> str | None:
+    """The member of a space that is an image, by name: bytes in two or three dimensions; None without one."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        members: Any = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+        found = (find_image(member, f"observation {key!r}") for key, member in members)
+        return next((image for image in found if image), None)
+    is_image = (
+        isinstance(space, spaces.Box)
+        and space.dtype == np.uint8
+        and len(space.shape or ()) in (2, 3)
+    )
+    return f"{name}, of shape {space.shape}," if is_image else None
