@@ -74,8 +74,8 @@ class NoisyConfig(OffPolicyConfig):
 
     lasting_noise: LastingNoise = knob(
         "flat",
-        "When half of the environments explore with noise that lasts for many steps. flat: if the first episodes "
-        "all return about the same, and until it lowers returns.",
+        "When half of the environments act by lasting noise alone. flat: if the first episodes return "
+        "about the same, until returns are lower there.",
         effect=Effect.DATA,
     )
     noise_colour: float = knob(

@@ -68,7 +68,7 @@ class Policy:
         self._allocate(0)
 
     def set_noise_colour(self, colour: float, envs: NDArray[np.intp]) -> None:
-        """Explore in these environments of the batch with `coloured_noise` of variance 1, whatever the policy's own is.
+        """Act in these environments of the batch by `coloured_noise` of variance 1 alone, not by the policy.
 
         Only samplers set this.
         """
@@ -102,14 +102,14 @@ class Policy:
         std: Floats = self._mean_std[1]
         action[...] = x[:, : self._action_size]
         if explore:
+            action[self._coloured_envs] = 0
             std[...] = x[:, self._action_size :]
             low, high = LOG_STD_RANGE
             np.tanh(std, out=std)
             std *= 0.5 * (high - low)
             std += 0.5 * (high + low)
             np.exp(std, out=std)
-            if len(self._coloured_envs):
-                std[self._coloured_envs] = 1
+            std[self._coloured_envs] = 1
             std *= self._noise()
             action += std
         return np.tanh(action, out=action)
@@ -117,6 +117,7 @@ class Policy:
     def _tanh(self, action: Floats, explore: bool) -> Floats:
         np.tanh(action, out=action)
         if explore and self._scales is not None:  # only samplers add noise
+            action[self._coloured_envs] = 0
             action += self._noise()
             np.clip(action, -1, 1, out=action)
         return action

@@ -1,7 +1,8 @@
 """When exploration noise lasts: where the first episodes all return about the same, until it lowers returns.
 
-Where rewards are rare, noise that pushes in one direction for many steps finds the first of them. Where every
-action is rewarded, it only spoils episodes. A sampler decides by the returns of its own environments.
+Where rewards are rare, noise that pushes in one direction for many steps finds the first of them, and a policy that
+has seen none only stands in its way. Where every action is rewarded, noise spoils episodes. A sampler decides by the
+returns of its own environments.
 """
 
 from __future__ import annotations
