@@ -48,6 +48,11 @@ class Task:
         return f"{self.env} to {self.target:,}"
 
 
+def _on_h200(env: str, recorded: tuple[str, ...] = ("recorded-h200",)) -> tuple[str, ...]:
+    """Files of first runs on the H200 and of prepared ones beside them."""
+    return (*recorded, *(f"time-to-score-{env}-h200-seed{seed}" for seed in (51, 52)))
+
+
 TASKS = (
     Task(
         "Pendulum-v1",
@@ -81,13 +86,14 @@ TASKS = (
     Task(
         "HalfCheetah-v5",
         10_000,
-        first=("recorded-h200",),
-        prepared=("recorded-h200",),
+        first=_on_h200("HalfCheetah-v5"),
+        prepared=_on_h200("HalfCheetah-v5"),
     ),
     Task("HalfCheetah-v5", 14_000, prepared=("steady-HalfCheetah-v5-h200",), in_readme=False),
-    Task("Hopper-v5", 3000, first=("recorded-h200",), prepared=("recorded-h200",)),
-    Task("Walker2d-v5", 5000, first=("recorded-h200",), prepared=("recorded-h200",)),
-    Task("Ant-v5", 5000, prepared=("steady-Ant-v5-h200",)),
+    Task("Hopper-v5", 3000, first=_on_h200("Hopper-v5"), prepared=_on_h200("Hopper-v5")),
+    Task("Walker2d-v5", 5000, first=_on_h200("Walker2d-v5"), prepared=_on_h200("Walker2d-v5")),
+    Task("Ant-v5", 5000, first=_on_h200("Ant-v5", ()), prepared=_on_h200("Ant-v5", ())),
+    Task("Humanoid-v5", 6000, first=_on_h200("Humanoid-v5"), prepared=_on_h200("Humanoid-v5")),
     # The same tasks with the seeds by which settings were chosen, in an earlier version.
     Task(
         "HalfCheetah-v5",
@@ -97,6 +103,7 @@ TASKS = (
     ),
     Task("Hopper-v5", 3000, prepared=("steady-Hopper-v5-h200",), in_readme=False),
     Task("Walker2d-v5", 5000, prepared=("steady-Walker2d-v5-h200",), in_readme=False),
+    Task("Ant-v5", 5000, prepared=("steady-Ant-v5-h200",), in_readme=False),
     Task("Humanoid-v5", 6000, prepared=("steady-Humanoid-v5-h200",), in_readme=False),
     Task(
         "Humanoid-v5",
@@ -104,13 +111,13 @@ TASKS = (
         prepared=("tuner-Humanoid-v5-h200", "tuner-Humanoid-v5-finals-h200"),
         in_readme=False,
     ),
-    Task("Humanoid-v5", 6000, first=("recorded-h200",), prepared=("recorded-h200",)),
 )
 STEADY = ("CartPole-v1-2cores", "LunarLanderContinuous-v3-2cores", "HalfCheetah-v5-2cores",
           "HalfCheetah-v5-h200", "Hopper-v5-h200", "Walker2d-v5-h200", "Ant-v5-h200",
           "Humanoid-v5-h200")  # fmt: skip
 
-STARTS = ("Pendulum-v1-2cores", "Pendulum-v1-2cores-prepared")
+STARTS = ("Pendulum-v1-2cores", "Pendulum-v1-2cores-prepared",
+          "HalfCheetah-v5-h200", "HalfCheetah-v5-h200-prepared")  # fmt: skip
 """Results of `spreeze bench start-up`."""
 MILESTONES = {
     "flags_read": "Python has started and the flags are read",
@@ -244,8 +251,7 @@ def start_up(results: Results) -> Rows:
     """When a run reaches each milestone of its start, in seconds since the command."""
     files = [results.read(f"start-up-{name}") for name in STARTS]
     heads = [
-        f"{facts['env']}, {machine(facts)}, {'prepared' if facts['prepared'] else 'first run'}"
-        for facts in files
+        f"{machine(facts)}, {'prepared' if facts['prepared'] else 'first run'}" for facts in files
     ]
     rows = [["milestone", *(f"{head}, s" for head in heads)]]
     for name, text in MILESTONES.items():
