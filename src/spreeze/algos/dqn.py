@@ -34,8 +34,8 @@ class DQNConfig(OffPolicyConfig):
     """Deep Q-learning."""
 
     has_actor: ClassVar[bool] = False
+    usual_n_step: ClassVar[int] = 3
 
-    n_step: int = 3
     normalise_reward: bool = True
     epsilon: float = knob(
         0.4,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -28,8 +28,15 @@ def evenly(first: float, last: float, num: int) -> Floats:
 class OffPolicyConfig(AlgoConfig):
     """Knobs of algorithms that learn from transitions of any age."""
 
-    n_step: int = knob(
-        1, "Env steps per transition, for n-step returns.", low=1, high=100, effect=Effect.DATA
+    usual_n_step: ClassVar[int] = 1
+    """What auto means unless rewards are known to be rare."""
+
+    n_step: int | Auto = knob(
+        "auto",
+        "Env steps per transition, for n-step returns. Auto: more where random actions find no reward.",
+        low=1,
+        high=100,
+        effect=Effect.DATA,
     )
     tau: float | Auto = knob(
         "auto",
@@ -51,7 +58,8 @@ class OffPolicyConfig(AlgoConfig):
 
     def row_format(self) -> RowFormat:
         """Transitions of n steps."""
-        return replace(super().row_format(), n_step=self.n_step)
+        n_step = self.usual_n_step if self.n_step == "auto" else self.n_step
+        return replace(super().row_format(), n_step=n_step)
 
     def rates(self) -> tuple[float, float]:
         """Learning rate and tau."""

@@ -17,7 +17,7 @@ from spreeze.settings.resume import resumed_config
 
 STARTING_KNOBS = ("algo", "preset", "resume")
 """Knobs that decide where a config starts; `starting_config` sets them."""
-READ_EARLY = (*STARTING_KNOBS, "device", "runs")
+READ_EARLY = (*STARTING_KNOBS, "runs")
 """Knobs that `starting_config` reads."""
 
 
@@ -49,5 +49,4 @@ def starting_config(env: str, given: Mapping[str, Any]) -> Config:
         runs = Path(given.get("runs", "runs"))
         return resumed_config(str(given["resume"]), runs, env, algo, preset)
     asked = [name.removeprefix("algo.") for name in given if name.startswith("algo.")]
-    device = str(given.get("device", "auto"))
-    return default_config(str(algo or "auto"), env, preset, asked, device)
+    return default_config(str(algo or "auto"), env, preset, asked)

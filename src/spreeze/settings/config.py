@@ -40,7 +40,7 @@ class Config:
     )
     algo: str = knob(
         "auto",
-        "Algorithm; `spreeze algos` lists them. Your own: file.py:ENTRY. Auto: the preset's, else by the action space.",
+        "Algorithm; `spreeze algos` lists them. Your own: file.py:ENTRY. Auto: the preset's, else by the task.",
     )
     time: str | None = knob(None, "Stop after this long: 90s, 5m, 2h.")
     steps: str | None = knob(None, "Stop after this many env steps: 500k, 1e6.")

@@ -11,7 +11,6 @@ from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import flag, knobs_of
-from spreeze.machine.facts import learns_on_gpu, visible_gpus
 from spreeze.settings.config import FIELDS, SECTIONS, Config, knob_names
 from spreeze.settings.presets import PRESETS, Preset, preset_for
 from spreeze.settings.sections import UndecidedConfig
@@ -71,13 +70,11 @@ def default_config(
     env: str = "",
     preset: str | None = None,
     asked: Collection[str] = (),
-    device: str = "auto",
 ) -> Config:
     """The defaults of an algorithm, with the given preset or the environment's.
 
-    With "auto" the preset names the algorithm, depending on the `device`; if it lacks the knobs
-    `asked` for, the first algorithm that has them is taken. Without a preset and such knobs the
-    algorithm stays "auto": `resolve` chooses it by the action space.
+    With "auto" the preset names the algorithm; if that lacks the knobs `asked` for, the first algorithm
+    that has them is taken. Without a preset and such knobs it stays "auto": `resolve` chooses it by the task.
     """
     if preset not in (None, "none") and preset not in PRESETS:
         known = ", ".join(["none", *PRESETS])
@@ -85,7 +82,7 @@ def default_config(
         raise UsageError([f"--preset {preset}: there is no such preset; there are {known}.{hint}"])
     if algo == "auto":
         usual = preset if preset is not None else preset_for(env, algo)
-        algo = _choose_algorithm(PRESETS.get(usual or ""), asked, device)
+        algo = _choose_algorithm(PRESETS.get(usual or ""), asked)
     name = preset if preset is not None else preset_for(env, algo)
     values: dict[str, Any] = {}
     if name in PRESETS:
@@ -101,15 +98,12 @@ def default_config(
     return config_with(config, values)
 
 
-def _choose_algorithm(preset: Preset | None, asked: Collection[str], device: str) -> str:
+def _choose_algorithm(preset: Preset | None, asked: Collection[str]) -> str:
     """What "auto" means: the preset's algorithm if it has the knobs asked for, else the first that has."""
     special = set(asked) - knobs_of(OffPolicyConfig).keys()
     able = [name for name, entry in ALGORITHMS.items() if special <= knobs_of(entry.config).keys()]
-    if preset is not None:
-        gpus = visible_gpus() if preset.on_gpu and device == "auto" else ()
-        usual = preset.algorithm(gpu=learns_on_gpu(device, gpus))
-        if usual in able or not able:
-            return usual
+    if preset is not None and (preset.algorithm in able or not able):
+        return preset.algorithm
     return able[0] if special and able else "auto"
 
 

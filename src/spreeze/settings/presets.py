@@ -1,8 +1,7 @@
 """Presets: learning settings for known environments. What depends on the machine is not here.
 
 An environment's preset is used unless you say `--preset none`. Knobs are listed per algorithm, by name.
-`--algo auto` takes the first algorithm, unless another is named for GPUs. docs/experiments.md says where the
-values come from.
+`--algo auto` takes the first algorithm. docs/experiments.md says where the values come from.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ class Preset:
     """Why these values, in a few words."""
     algos: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Knobs and their values, by algorithm."""
-    on_gpu: str | None = None
-    """What `--algo auto` takes on a GPU, which makes thousands of large updates a second."""
 
-    def algorithm(self, gpu: bool) -> str:
+    @property
+    def algorithm(self) -> str:
         """What `--algo auto` takes."""
-        return self.on_gpu if gpu and self.on_gpu else next(iter(self.algos))
+        return next(iter(self.algos))
 
 
 SMALL, WIDE = (64, 64), (256, 256)
@@ -58,23 +56,6 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     # Classic control
-    "pendulum": Preset(
-        envs=("Pendulum-v1",),
-        why="small networks, fast target network",
-        algos={
-            "sac": {"algo.hidden": SMALL, "algo.lr": 1e-3, "algo.tau": 0.02},
-            "td3": {"algo.hidden": SMALL, "algo.lr": 1e-3, "algo.tau": 0.02},
-            "ddpg": {"algo.hidden": SMALL, "algo.lr": 1e-3, "algo.tau": 0.02},
-        },
-    ),
-    "cart-pole": Preset(
-        envs=("CartPole-v*",),
-        why="PPO needs the fewest updates here",
-        algos={
-            "ppo": {"algo.hidden": SMALL, "algo.lr": 1e-3},
-            "dqn": {"algo.hidden": SMALL, "algo.lr": 1e-3},
-        },
-    ),
     "acrobot": Preset(
         envs=("Acrobot-v*",),
         why="first successes are rare: Q-learning keeps learning from them",
@@ -94,20 +75,6 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     # MuJoCo
-    "half-cheetah": Preset(
-        envs=("HalfCheetah-v*",),
-        why="the robot cannot fall: SAC with a large learning rate; on a GPU FastSAC",
-        algos={
-            "sac": {"algo.hidden": WIDE, "algo.lr": 1e-3, "algo.tau": 0.01},
-            "fastsac": {"algo.hidden": WIDE},
-        },
-        on_gpu="fastsac",
-    ),
-    "walker2d": Preset(
-        envs=("Walker2d-v*",),
-        why="falls end episodes: FastSAC's categorical critics learn faster",
-        algos=_locomotion(8e-4),
-    ),
     "hopper": Preset(
         envs=("Hopper-v*",),
         why="falls end episodes: FastSAC with a longer horizon, so that it does not hop too fast",
@@ -118,8 +85,8 @@ PRESETS: dict[str, Preset] = {
         why="falls must cost more than discounting shows: FastSAC with a termination cost",
         algos=_locomotion(3e-4, **{"algo.termination_cost": 500.0}),
     ),
-    "humanoid": Preset(
-        envs=("Humanoid-v*", "HumanoidStandup-v*"),
+    "humanoid-standup": Preset(
+        envs=("HumanoidStandup-v*",),
         why="observations differ in scale: FastSAC normalises them",
         algos=_locomotion(3e-4),
     ),

@@ -52,21 +52,21 @@ def test_the_learners_cores_are_not_counted_twice(
 
 
 def plan(machine: Machine, **knobs: Any) -> Plan:
-    config = default_config(env=SPEC.id, device="cpu")
+    config = default_config(env=SPEC.id)
     return make_plan(config_with(config, knobs), SPEC, machine)
 
 
 @pytest.mark.parametrize("machine", [LAPTOP, DESKTOP, dataclasses.replace(LAPTOP, cores=1)])
 @pytest.mark.parametrize("serial", [True, False])
 def test_no_auto_is_left_and_every_choice_has_a_reason(machine: Machine, serial: bool) -> None:
-    config = default_config(env=SPEC.id, device="cuda" if machine.gpus else "cpu")
+    config = default_config(env="Swimmer-v5")
     config = config_with(config, {"serial": serial})
     made = make_plan(config, SPEC, machine)
     automatic = [name for name in knob_names(config) if get_knob(config, name) == "auto"]
     left = [name for name in automatic if get_knob(made.config, name) == "auto"]
     assert left in ([], ["learner.updates_per_step"]), "a free ratio stays free"
-    preset = {name for name, why in made.reasons.items() if why.text == "preset half-cheetah"}
-    assert preset == {"algo", *PRESETS["half-cheetah"].algos[config.algo]}
+    preset = {name for name, why in made.reasons.items() if why.text == "preset swimmer"}
+    assert preset == {"algo", *PRESETS["swimmer"].algos[config.algo]}
     assert set(made.reasons) == {"preset"} | preset | (set(automatic) - set(left))
     assert all(reason.text for reason in made.reasons.values())
     assert all(made.reasons[name].source is Source.PRESET for name in preset)

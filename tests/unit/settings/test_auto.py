@@ -17,7 +17,7 @@ from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, get_knob
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.probe import ProbeRequest, ProbeResult, load_cached, measure, save_cached
-from spreeze.spec import EnvSpec
+from spreeze.spec import EnvSpec, Trap
 
 GIB = 2**30
 SPEC = EnvSpec(
@@ -42,7 +42,7 @@ SMALL_GPU = {256: 1500.0, 1024: 900.0, 2048: 470.0, 4096: 240.0, 8192: 120.0}
 
 
 def tuned(machine: Machine, knobs: dict[str, Any] | None = None, **answer: Any) -> Config:
-    config = config_with(default_config(env=SPEC.id, device="cpu"), knobs or {})
+    config = config_with(default_config(env=SPEC.id), knobs or {})
     made = dataclasses.replace(ANSWER, **answer)
     return resolve(config, SPEC, machine, lambda _: made).config
 
@@ -55,7 +55,7 @@ def test_the_batch_grows_while_learning_gets_faster() -> None:
 
 def test_a_serial_run_is_the_same_however_many_cores_there_are() -> None:
     spec = dataclasses.replace(SPEC, step_us=5.0)
-    config = config_with(default_config(env=SPEC.id, device="cpu"), {"serial": True})
+    config = config_with(default_config(env=SPEC.id), {"serial": True})
     chosen = [
         resolve(config, spec, dataclasses.replace(LAPTOP, cores=cores)).config for cores in (2, 16)
     ]
@@ -67,15 +67,15 @@ def test_a_serial_run_is_the_same_however_many_cores_there_are() -> None:
 
 def test_the_reason_says_who_chose_the_algorithm() -> None:
     def reason(**knobs: Any) -> str | None:
-        config = default_config(env=SPEC.id, device="cpu", **knobs)
+        config = default_config(env="Swimmer-v5", **knobs)
         made = resolve(config_with(config, {"device": "cpu"}), SPEC, LAPTOP).reasons.get("algo")
         return None if made is None else made.text
 
-    assert reason() == "preset half-cheetah"
+    assert reason() == "preset swimmer"
     assert reason(preset="none") == "actions are Box"
     assert reason(algo="fastsac") is None, "the preset takes another"
     knobs = {"algo.spread": (0.5, 2.0), "device": "cpu"}
-    named = config_with(default_config(env=SPEC.id, asked=["spread"], device="cpu"), knobs)
+    named = config_with(default_config(env="Swimmer-v5", asked=["spread"]), knobs)
     assert resolve(named, SPEC, LAPTOP).reasons["algo"].text == "it has --algo.spread"
 
 
@@ -115,6 +115,27 @@ def test_an_algorithm_without_the_knobs_that_were_given_is_not_chosen() -> None:
     assert (made.algo, get_knob(made, "algo.n_step")) == ("dqn", 5)
 
 
+@pytest.mark.parametrize(
+    ("algo", "traps", "n_step"),
+    [
+        ("sac", (), 1),
+        ("sac", (Trap.NO_REWARD,), 5),
+        ("dqn", (Trap.GOALS,), 3),
+        ("dqn", (Trap.NO_REWARD,), 5),
+    ],
+)
+def test_transitions_reach_farther_where_rewards_are_rare(
+    algo: str, traps: tuple[Trap, ...], n_step: int
+) -> None:
+    spec = dataclasses.replace(CHOICES if algo == "dqn" else SPEC, traps=traps)
+    config = config_with(default_config(algo, "Mine-v0"), {"device": "cpu"})
+    made = resolve(config, spec, LAPTOP).config
+    assert get_knob(made, "algo.n_step") == n_step
+    assert made.hyper.row_format().n_step == n_step
+    given = resolve(config_with(config, {"algo.n_step": 2}), spec, LAPTOP).config
+    assert given.hyper.row_format().n_step == 2
+
+
 def test_noisy_rates_are_handled() -> None:
     """On a busy machine a larger batch may look faster."""
     for rates in ({256: 100.0, 512: 400.0}, {256: 100.0}, {256: 100.0, 512: 100.0, 1024: 9.0}):
@@ -151,7 +172,7 @@ FEW_SAMPLERS = {"sampler.processes": 2}
 @pytest.mark.parametrize(("step_us", "envs"), [(60.0, 32), (500.0, 16), (5000.0, 8)])
 def test_more_fast_environments_share_a_forward_pass(step_us: float, envs: int) -> None:
     spec = dataclasses.replace(SPEC, step_us=step_us)
-    config = config_with(default_config(env=SPEC.id, device="cpu"), FEW_SAMPLERS)
+    config = config_with(default_config(env=SPEC.id), FEW_SAMPLERS)
     made = resolve(config, spec, LAPTOP, lambda _: ANSWER)
     assert made.config.sampler.envs_per_process == envs
     assert "acting adds 2 %" in made.reasons["sampler.envs_per_process"].text or step_us > 60
@@ -181,7 +202,7 @@ def test_slow_evaluations_use_many_processes_now_and_then(
     """Samplers lend them their cores: none is reserved."""
     spec = dataclasses.replace(SPEC, step_us=step_us, max_episode_steps=1000)
     machine = dataclasses.replace(DESKTOP, cores=cores)
-    config = default_config(env=SPEC.id, device="cpu")
+    config = default_config(env=SPEC.id)
     made = resolve(config, spec, machine, lambda _: ANSWER).config
     assert made.evaluator.processes == processes
     assert made.evaluator.share == pytest.approx(share)
@@ -191,14 +212,14 @@ def test_slow_evaluations_use_many_processes_now_and_then(
 @pytest.mark.parametrize("threads", [16, 20])
 def test_a_learner_on_all_cores_still_has_a_sampler_and_an_evaluator(threads: int) -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
-    config = default_config(env=SPEC.id, device="cpu")
+    config = default_config(env=SPEC.id)
     made = resolve(config_with(config, {"learner.threads": threads}), spec, DESKTOP).config
     assert (made.sampler.processes, made.evaluator.processes) == (1, 1)
 
 
 def test_a_given_number_of_evaluators_is_kept() -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
-    config = default_config(env=SPEC.id, device="cpu")
+    config = default_config(env=SPEC.id)
     few = resolve(config_with(config, {"evaluator.processes": 2}), spec, DESKTOP).config
     assert (few.evaluator.processes, few.evaluator.share) == (2, 1.0)
     always = resolve(config_with(config, {"evaluator.share": 1.0}), spec, DESKTOP).config

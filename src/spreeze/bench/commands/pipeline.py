@@ -46,9 +46,7 @@ def main(arguments: list[str]) -> int:
         file=sys.stderr,
     )
     began = time.monotonic()
-    config = checked(
-        config_with(default_config(env=args.env, device=args.device), knobs), args.seconds
-    )
+    config = checked(config_with(default_config(env=args.env), knobs), args.seconds)
     result = measure(config, args.seconds)
     write_result("pipeline", arguments, args.json, began, result)
     if args.json != "-":

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         "sampler.processes": machine.cores if args.processes is None else args.processes,
         "sampler.envs_per_process": or_auto(args.envs_per_process),
     }
-    config = default_config(env=args.env, device="cpu")
+    config = default_config(env=args.env)
     if isinstance(config.hyper, OffPolicyConfig):
         knobs["algo.n_step"] = 1
     config = checked(config_with(config, knobs), args.seconds)

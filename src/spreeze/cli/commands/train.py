@@ -117,7 +117,7 @@ def _tip(config: Config) -> str:
     """How to compile the update of this task before its next run."""
     from spreeze.algos.base import update_knobs
 
-    usual, own = default_config(config.algo, config.env, device=config.device), ":" in config.algo
+    usual, own = default_config(config.algo, config.env), ":" in config.algo
     updates = [
         (update_knobs(type(x.hyper), asdict(x.hyper), own), x.learner, x.replay)
         for x in (config, usual)
@@ -125,7 +125,7 @@ def _tip(config: Config) -> str:
     if updates[0] != updates[1]:
         return ""  # `spreeze tune` lacks these flags and would compile another update
     flags = [config.env, "--compile"]
-    if config.algo not in ("auto", default_config(env=config.env, device=config.device).algo):
+    if config.algo not in ("auto", default_config(env=config.env).algo):
         flags += ["--algo", config.algo]
     if config.device != "auto":
         flags += ["--device", config.device]

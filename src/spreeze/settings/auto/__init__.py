@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from spreeze.machine.facts import Machine
 from spreeze.settings.auto.algorithm import choose_algorithm, choose_network
 from spreeze.settings.auto.devices import check_devices_fit, choose_device
-from spreeze.settings.auto.learning import choose_learning_rates, choose_update_ratio
+from spreeze.settings.auto.learning import (
+    choose_learning_rates,
+    choose_returns,
+    choose_update_ratio,
+)
 from spreeze.settings.auto.limits import choose_limits
 from spreeze.settings.auto.memory import choose_replay
 from spreeze.settings.auto.processes import choose_cores, choose_processes, choose_rendering
@@ -49,6 +53,7 @@ def resolve(config: Config, spec: EnvSpec, machine: Machine, probe: Probe = no_p
     choose_algorithm(resolver, spec, machine)
     choose_device(resolver, machine)
     choose_network(resolver, spec, machine)
+    choose_returns(resolver, spec)
     check_devices_fit(resolver.config, spec)
     measured = probe(probe_request(resolver, spec, machine)) if needs_probe(resolver) else None
     if measured is None:

@@ -23,7 +23,7 @@ SMALL_TASK = 8
 
 def choose_algorithm(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
     """Choose the algorithm by what the task is like; refuse one that does not support its actions."""
-    _explain_preset(resolver, machine)
+    _explain_preset(resolver)
     config, kind = resolver.config, "Discrete" if spec.discrete else "Box"
     if config.algo == "auto":
         given = given_knobs(config).keys()
@@ -73,14 +73,14 @@ def _numbers(spec: EnvSpec) -> int:
     return spec.obs_size + (spec.num_actions or spec.action_size)
 
 
-def _explain_preset(resolver: AutoResolver, machine: Machine) -> None:
+def _explain_preset(resolver: AutoResolver) -> None:
     """Note which values come from the preset, except those that the user gave."""
     config = resolver.config
     if config.preset not in PRESETS:
         return
     preset, reason = PRESETS[config.preset], Reason(Source.PRESET, f"preset {config.preset}")
     resolver.reasons["preset"] = Reason(Source.PRESET, f"{preset.why} (--preset none: off)")
-    if config.algo == preset.algorithm(gpu=learns_on_gpu(config.device, machine.gpus)):
+    if config.algo == preset.algorithm:
         resolver.reasons["algo"] = reason
     for name, value in preset.algos.get(config.algo, {}).items():
         if get_knob(config, name) == value:

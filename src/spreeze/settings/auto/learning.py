@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import math
 
+from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.machine.facts import Machine
 from spreeze.settings.auto.processes import FEW_CORES
 from spreeze.settings.auto.reason import Reason, Source
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import resolved
+from spreeze.spec import EnvSpec, Trap
 
 LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 128
+RARE_REWARD_STEPS = 5
+"""Steps per transition where rewards are rare: each reward found reaches five values at once."""
+
+
+def choose_returns(resolver: AutoResolver, spec: EnvSpec) -> None:
+    """Choose over how many steps a transition reaches."""
+    hyper = resolver.config.hyper
+    if not isinstance(hyper, OffPolicyConfig):
+        return
+    if Trap.NO_REWARD in spec.traps:
+        reason = "all rewards of random actions were 0: a reward that is found should reach far"
+        resolver.choose("algo.n_step", RARE_REWARD_STEPS, reason)
+    resolver.choose("algo.n_step", hyper.usual_n_step, "random actions find rewards")
 
 
 def choose_learning_rates(resolver: AutoResolver) -> None:
