@@ -1,4 +1,4 @@
-"""Learning curves of runs and of other frameworks: interquartile mean and interval over seeds."""
+"""Learning curves of runs and of other frameworks: the middle of the seeds and its interval."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.errors import DamagedFile, UsageError
+from spreeze.store.differences import Knobs, compared_knobs, differing
 from spreeze.store.files import open_inside, read_json
 from spreeze.store.metrics import is_number, read_records
 from spreeze.store.rundir import RunDir
@@ -26,11 +27,17 @@ RESAMPLES = 2000
 """Bootstrap samples."""
 
 
+FEW_SEEDS = 4
+"""With fewer values, an interquartile mean drops none: it is a mean."""
+
+
 @dataclass
 class Group:
     """The seeds that are drawn as one line or point."""
 
+    task: str
     label: str
+    """The algorithm or framework, and the settings in which it differs from the task's other groups."""
     curves: list[Numbers] = field(default_factory=list)
     """One array per seed, with rows (time_s, env_steps, updates, return)."""
     seconds: list[float | None] = field(default_factory=list)
@@ -54,19 +61,45 @@ def read_curve(run: RunDir) -> Numbers:
 
 
 def group_runs(runs: Sequence[RunDir]) -> list[Group]:
-    """Group runs by task and algorithm: these are taken to be seeds of one setting."""
-    groups: dict[str, Group] = {}
-    for run in runs:
-        config = run.read("config").get("config")
-        config = config if isinstance(config, dict) else {}
-        label = plain(f"{config.get('env', '?')} {config.get('algo', '?')}"[:200])
-        curve = read_curve(run)
-        if not len(curve):
-            raise UsageError(
-                [f"run {run.path} has no evaluation yet, so there is nothing to draw."]
+    """Group runs by all that defines them but the seed: task, algorithm and settings. A run given twice is one."""
+    unique = {run.path.resolve(): run for run in runs}
+    kinds: dict[tuple[str, str], list[tuple[RunDir, Knobs]]] = {}
+    for run in unique.values():
+        knobs = _settings(run)
+        kind = plain(str(knobs.pop("env", "?"))[:200]), plain(str(knobs.pop("algo", "?"))[:200])
+        kinds.setdefault(kind, []).append((run, knobs))
+    groups: dict[tuple[str, str], Group] = {}
+    for (task, algo), found in kinds.items():
+        for (run, _), own in zip(found, differing([knobs for _, knobs in found]), strict=True):
+            label = ", ".join(
+                [algo, *(f"{name} {plain(_value(own[name]))}" for name in sorted(own))]
             )
-        groups.setdefault(label, Group(label)).curves.append(curve)
+            curve = read_curve(run)
+            if not len(curve):
+                raise UsageError(
+                    [f"run {run.path} has no evaluation yet, so there is nothing to draw."]
+                )
+            groups.setdefault((task, label), Group(task, label)).curves.append(curve)
     return list(groups.values())
+
+
+def _settings(run: RunDir) -> Knobs:
+    """What defines a run. What it chose itself for this machine does not: only what was asked for.
+
+    The algorithm's own settings count as they were resolved, whether they came from a flag, a preset or a rule.
+    """
+    stored = run.read("config")
+    config, asked = (
+        found if isinstance(found := stored.get(x), dict) else {} for x in ("config", "asked")
+    )
+    told = {**(asked or config), **{name: config.get(name) for name in ("env", "algo", "hyper")}}
+    return {name: value for name, value in compared_knobs(told).items() if name != "preset"}
+
+
+def _value(value: Any) -> str:
+    """A setting in a few words."""
+    parts = value if isinstance(value, list) else [value]
+    return " ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in parts)[:60]
 
 
 def read_comparison(file: Path) -> list[Group]:
@@ -85,7 +118,7 @@ def read_comparison(file: Path) -> list[Group]:
     try:
         curves, target = data.get("curves", {}), float(data["target"])
         for name, seconds in data["wall_s"].items():
-            group = Group(plain(f"{data['env']} {name}"[:200]), target=target)
+            group = Group(plain(str(data["env"])[:200]), plain(name[:200]), target=target)
             group.seconds = [None if s is None else float(s) for s in seconds]
             tables = [np.array(c, np.float64).reshape(-1, 4) for c in curves.get(name, [])]
             group.curves = [table for table in tables if len(table)]
@@ -107,6 +140,11 @@ def iqm(values: Numbers) -> Numbers:
     cut = int(0.25 * num)
     middle: Numbers = np.sort(values, axis=-2)[..., cut : num - cut, :].mean(axis=-2)
     return middle
+
+
+def statistic(seeds: int) -> str:
+    """What the middle of so many values is."""
+    return "one run" if seeds == 1 else "mean" if seeds < FEW_SEEDS else "interquartile mean"
 
 
 def interval(values: Numbers, seed: int = 0) -> tuple[Numbers, Numbers]:
@@ -143,11 +181,13 @@ def time_to_target(group: Group) -> tuple[float, float, float] | None:
 
 def facts(group: Group, axis: str) -> dict[str, Any]:
     """The numbers that are drawn for a group."""
-    out: dict[str, Any] = {"label": group.label, "seeds": len(group.curves) or len(group.seconds)}
+    seeds = len(group.curves) or len(group.seconds)
+    out: dict[str, Any] = {"task": group.task, "label": group.label, "seeds": seeds}
+    out["statistic"] = statistic(seeds)
     if group.curves:
         grid, values = on_grid(group.curves, axis)
         low, high = interval(values)
-        out |= {"x": grid.tolist(), "iqm": iqm(values).tolist()}
+        out |= {"x": grid.tolist(), "middle": iqm(values).tolist()}
         out |= {"low": low.tolist(), "high": high.tolist()}
     if group.seconds:
         out["seconds"], out["time_to_target"] = group.seconds, time_to_target(group)

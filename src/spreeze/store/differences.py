@@ -32,15 +32,19 @@ def compared_knobs(config: Mapping[str, Any]) -> Knobs:
 
 
 def differing_knobs(configs: Sequence[Mapping[str, Any]]) -> list[Knobs]:
-    """For each stored config, its values of the knobs that are not the same in all of them.
+    """For each stored config, its values of the knobs that are not the same in all of them."""
+    return differing([compared_knobs(config) for config in configs])
+
+
+def differing(runs: Sequence[Knobs]) -> list[Knobs]:
+    """For each run, its values of the knobs that are not the same in all of them.
 
     A knob that some lack, because they have another algorithm, is compared between those that have it.
     """
-    runs = [compared_knobs(config) for config in configs]
     known: Knobs = {}
-    differing: set[str] = set()
+    names: set[str] = set()
     for knobs in runs:
         for name, value in knobs.items():
             if known.setdefault(name, value) != value:
-                differing.add(name)
-    return [{n: v for n, v in knobs.items() if n in differing} for knobs in runs]
+                names.add(name)
+    return [{n: v for n, v in knobs.items() if n in names} for knobs in runs]

@@ -27,7 +27,7 @@ def test_runs_are_drawn_together_with_other_frameworks(tmp_path: Path) -> None:
     assert plot(arguments, 0.0) == 0
     assert "<svg" in out.read_text()
     groups = json.loads(facts.read_text())["groups"]
-    labels = {group["label"]: group["seeds"] for group in groups}
+    labels = {f"{group['task']} {group['label']}": group["seeds"] for group in groups}
     assert labels == {
         "Pendulum-v1 sac": 3,
         "Walker2d-v5 sac": 1,
@@ -35,7 +35,9 @@ def test_runs_are_drawn_together_with_other_frameworks(tmp_path: Path) -> None:
         "Pendulum-v1 slow": 1,
     }
     mine = groups[0]
-    assert all(a <= b <= c for a, b, c in zip(mine["low"], mine["iqm"], mine["high"], strict=True))
+    assert all(
+        a <= b <= c for a, b, c in zip(mine["low"], mine["middle"], mine["high"], strict=True)
+    )
     assert plot([names[0], "--x", "steps", "--out", str(tmp_path / "a.png")], 0.0) == 0
     with pytest.raises(UsageError, match="has no curves"):
         plot([*arguments, "--x", "steps"], 0.0)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fake_runs import make_run
 from spreeze.errors import UsageError
-from spreeze.store.curves import Group, interval, iqm, on_grid, read_comparison, time_to_target
+from spreeze.store.curves import (
+    Group,
+    facts,
+    group_runs,
+    interval,
+    iqm,
+    on_grid,
+    read_comparison,
+    time_to_target,
+)
+from spreeze.store.rundir import RunDir
 
 
 def test_the_interquartile_mean_cuts_a_quarter_at_either_end() -> None:
@@ -38,12 +51,12 @@ def test_a_grid_has_only_what_all_seeds_have_reached() -> None:
 
 
 def test_times_to_a_target_have_an_interval_too() -> None:
-    group = Group("x", seconds=[7.0, 8.0, 9.0, 8.0])
+    group = Group("task", "x", seconds=[7.0, 8.0, 9.0, 8.0])
     found = time_to_target(group)
     assert found is not None
     assert found[0] == pytest.approx(8.0)
     assert found[1] <= found[0] <= found[2]
-    assert time_to_target(Group("x", seconds=[7.0, None])) is None
+    assert time_to_target(Group("task", "x", seconds=[7.0, None])) is None
 
 
 @pytest.mark.parametrize(
@@ -56,3 +69,43 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
         read_comparison(file)
     with pytest.raises(UsageError, match="no such file"):
         read_comparison(tmp_path / "y.json")
+
+
+def test_runs_are_seeds_of_one_setting_only_if_nothing_else_differs(tmp_path: Path) -> None:
+    names = ["a", "b", "other_task", "wide"]
+    runs = [make_run(tmp_path, name, seed=i) for i, name in enumerate(names)]
+    change(runs[2], env="Ant-v5")
+    change(runs[3], hyper={"gamma": 0.9, "hidden": [8, 8]})
+    change(runs[1], learner={"threads": 7})  # it chose this itself
+    groups = group_runs([RunDir(path) for path in runs])
+    assert [(group.task, group.label, len(group.curves)) for group in groups] == [
+        ("Pendulum-v1", "sac, algo.gamma 0.99, algo.hidden auto", 2),
+        ("Pendulum-v1", "sac, algo.gamma 0.9, algo.hidden 8 8", 1),
+        ("Ant-v5", "sac", 1),
+    ]
+
+
+def test_a_run_that_is_given_twice_is_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a")
+    again = RunDir(run.parent / "." / "a")
+    (group,) = group_runs([RunDir(run), again])
+    assert len(group.curves) == 1
+
+
+def change(run: Path, **values: Any) -> None:
+    """Change the stored config; what was asked for stays."""
+    stored = json.loads((run / "config.json").read_text())
+    stored.setdefault("asked", dict(stored["config"]))
+    for name, value in values.items():
+        inner = stored["config"][name]
+        stored["config"][name] = inner | value if isinstance(inner, dict) else value
+    (run / "config.json").write_text(json.dumps(stored))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "name"), [(1, "one run"), (3, "mean"), (4, "interquartile mean")]
+)
+def test_means_are_called_what_they_are(seeds: int, name: str) -> None:
+    curve = np.array([[1.0, 0, 0, 10.0], [3.0, 0, 0, 30.0]])
+    found = facts(Group("task", "x", curves=[curve] * seeds), "time")
+    assert (found["statistic"], found["seeds"]) == (name, seeds)

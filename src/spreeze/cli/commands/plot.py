@@ -23,7 +23,7 @@ COLOURS = ("#0f766e", "#d0562f", "#2f6fd0", "#7c4fc9", "#a3690f", "#b8327f", "#6
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Draw learning curves. Runs of one task and algorithm become one line: the interquartile mean with its 95 % interval."""
+    """Draw learning curves, a panel per task. Runs that differ by the seed alone become one line: their middle, with its 95 % interval."""
 
     runs_given: tyro.conf.Positional[tuple[str, ...]] = ()
     """Runs (paths, or names in the runs folder). Default: the newest run."""
@@ -63,7 +63,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         write_json({"x": args.x, "groups": drawn}, args.json)
     if args.json != "-":
         for group in drawn:
-            print(f"{group['label']}: {_seeds(group)}")
+            print(f"{group['task']} {group['label']}: {_seeds(group)}")
         print(f"Image: {args.out}")
     return 0
 
@@ -95,7 +95,7 @@ def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str, path: Path
             colour = COLOURS[i % len(COLOURS)]
             label = f"{group.label}, {_seeds(values)}"
             if group.curves:
-                axes.plot(values["x"], values["iqm"], color=colour, lw=1.8, label=label)
+                axes.plot(values["x"], values["middle"], color=colour, lw=1.8, label=label)
                 if len(group.curves) > 1:
                     axes.fill_between(
                         values["x"], values["low"], values["high"], color=colour, alpha=0.18, lw=0
