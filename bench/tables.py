@@ -52,7 +52,7 @@ TUNED = {
 FITTED = ((("tuner-Pendulum-v1-2cores",), 1.5),
           (("tuner-HalfCheetah-v5-2cores", "tuner-HalfCheetah-v5-64-2cores"), 3.0))  # fmt: skip
 """The grids behind the exponents of learning_speed, and the seconds that a start takes there."""
-LOG = ("rare-rewards", "flat-noise", "lasting-noise", "fused-cpu", "fused-h200", "first-runs-h200", "ppo-settings", "ant-changes", "statistics-memory", "policy-average", "frame-rate",
+LOG = ("rare-rewards", "flat-noise", "small-failing", "lasting-noise", "fused-cpu", "fused-h200", "first-runs-h200", "ppo-settings", "ant-changes", "statistics-memory", "policy-average", "frame-rate",
        "small-tasks", "bfloat16")  # fmt: skip
 """Tables of docs/experiments.md, by their id in recorded-experiments.json."""
 

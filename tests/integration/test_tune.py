@@ -82,7 +82,7 @@ def test_an_algorithm_without_a_probe_reports_the_rest(
     assert not questions
     printed = capsys.readouterr().out
     assert "env steps/s by sampler processes" in printed
-    assert "segments of 16 steps" in printed
+    assert "segments of 64 steps" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -43,7 +43,7 @@ class PPOConfig(AlgoConfig):
     normalise_reward: bool = True
     statistics_rows: int = 1_000_000
     segment: int = knob(
-        16, "Env steps per segment, the rows that PPO learns from.", low=2, high=1024
+        64, "Env steps per segment, the rows that PPO learns from.", low=2, high=1024
     )
     max_reuse: float = knob(
         8.0, "How often each env step may be learned from.", low=0.01, high=1000

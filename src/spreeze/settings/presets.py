@@ -58,15 +58,10 @@ PRESETS: dict[str, Preset] = {
     # Classic control
     "acrobot": Preset(
         envs=("Acrobot-v*",),
-        why="first successes are rare: Q-learning keeps learning from them",
+        why="small networks are enough",
         algos={"dqn": {"algo.hidden": SMALL, "algo.lr": 1e-3}},
     ),
     # Box2D
-    "lunar-lander": Preset(
-        envs=("LunarLander-v*", "LunarLanderContinuous-v*"),
-        why="PPO needs the fewest updates here; wide networks and long segments help",
-        algos={"ppo": {"algo.hidden": WIDE, "algo.lr": 1e-3, "algo.segment": 64}},
-    ),
     "bipedal-walker": Preset(
         envs=("BipedalWalker-v*", "BipedalWalkerHardcore-v*"),
         why="a shorter horizon and a faster target network",
@@ -99,11 +94,6 @@ PRESETS: dict[str, Preset] = {
         envs=("Reacher-v*", "Pusher-v*"),
         why="short episodes: a shorter horizon",
         algos={"sac": {"algo.hidden": WIDE, "algo.gamma": 0.98}},
-    ),
-    "inverted-pendulum": Preset(
-        envs=("InvertedPendulum-v*", "InvertedDoublePendulum-v*"),
-        why="small task: small networks",
-        algos={"ppo": {"algo.hidden": SMALL}, "sac": {"algo.hidden": SMALL, "algo.tau": 0.02}},
     ),
     # DeepMind Control: rewards from 0 to 1, episodes end by time only
     "dm-control": Preset(

@@ -218,15 +218,16 @@ def test_actions_are_in_bounds_with_and_without_noise(name: str, kind: str) -> N
 def test_log_probabilities_are_those_of_the_actions(name: str, kind: str) -> None:
     """The stored log-probability equals the one in the loss, for the same weights."""
     algorithm, state, policy = trained(name, kind, normalise_obs=False)
+    steps = algorithm.config.row_format().segment
     if not policy.has_log_prob:
-        assert algorithm.config.row_format().segment == 1, "segments need it"
+        assert steps == 1, "segments need it"
         return
-    obs = np.random.default_rng(0).normal(size=(16 * 16, 4)).astype(np.float32)
+    obs = np.random.default_rng(0).normal(size=(16 * steps, 4)).astype(np.float32)
     action = policy.act(obs, explore=True)
     batch = cases.random_batch(algorithm, 16)._replace(
-        obs=torch.from_numpy(obs).view(16, 16, 4),
-        action=torch.from_numpy(action.copy()).view(16, 16, -1),
-        log_prob=torch.from_numpy(policy.log_prob.astype(np.float32)).view(16, 16),
+        obs=torch.from_numpy(obs).view(16, steps, 4),
+        action=torch.from_numpy(action.copy()).view(16, steps, -1),
+        log_prob=torch.from_numpy(policy.log_prob.astype(np.float32)).view(16, steps),
     )
     assert algorithm.actor_loss is not None
     _, metrics = algorithm.actor_loss(state["actor"], state["critic"], batch, torch.zeros(0))

@@ -33,7 +33,7 @@ def test_the_defaults_have_no_problem() -> None:
         ("fastsac", {"algo.normalise_reward": False}, "only represent returns from -5 to 5"),
         ("fasttd3", {"algo.reward_scale": 30.0}, "--algo.reward-scale 30: at most 1"),
         ("dqn", {"algo.policy_delay": 2}, "DQN has no actor"),
-        ("ppo", {"learner.batch_size": 64, "learner.updates_per_step": 1.0}, "1024 times"),
+        ("ppo", {"learner.batch_size": 64, "learner.updates_per_step": 1.0}, "4096 times"),
         ("ppo", {"learner.batch_size": 64, "learner.ratio_bounds": (0, 0.1)}, "max-reuse is 8"),
         ("sac", {"learner.batch_size": 0}, "must be a whole number from 1 to 1,048,576"),
     ],

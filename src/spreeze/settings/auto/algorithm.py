@@ -17,8 +17,9 @@ from spreeze.settings.defaults import given_knobs, with_algorithm
 from spreeze.settings.presets import PRESETS
 from spreeze.spec import EnvSpec
 
-SMALL_TASK = 8
-"""Up to this many numbers in observation and action together, a small network is enough."""
+SMALL_TASK, PPO_TASK = 8, 10
+"""Up to this many numbers in observation and action together, a small network is enough, and PPO is fastest where
+random actions end episodes."""
 
 
 def choose_algorithm(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
@@ -48,12 +49,15 @@ def choose_algorithm(resolver: AutoResolver, spec: EnvSpec, machine: Machine) ->
 
 
 def suitable(spec: EnvSpec, gpu: bool) -> Iterator[tuple[str, str]]:
-    """Algorithms for a task without a preset, best first, each with the reason. docs/experiments.md has the runs."""
-    ends = spec.random_episode
+    """Algorithms for a task without a preset, best first, each with the reason. docs/experiments.md has the runs.
+
+    Episodes of a single step say nothing: they end whatever the action.
+    """
+    ends = spec.random_episode if (spec.random_episode or 0) > 1 else None
     falls = f"random actions end an episode after {ends:.0f} steps" if ends else ""
+    if ends and _numbers(spec) <= PPO_TASK:
+        yield "ppo", f"a small task, and {falls}: PPO needs the fewest updates"
     if spec.discrete:
-        if ends and _is_small(spec):
-            yield "ppo", f"{falls}: PPO needs the fewest updates"
         yield "dqn", "actions are Discrete"
         return
     if not _is_small(spec):
