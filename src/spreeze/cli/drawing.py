@@ -44,7 +44,7 @@ def print_choices(console: Console, plan: Plan) -> None:
             continue
         value = get_knob(plan.config, name)
         parts = value if isinstance(value, tuple) else (value,)
-        shown = " ".join(f"{part:,}" if isinstance(part, int) else str(part) for part in parts)
+        shown = " ".join(f"{part:,}" if type(part) is int else str(part) for part in parts)
         rows.append((f"--{name.replace('_', '-')}", shown, reason.text))
     names, values = (max(len(row[column]) for row in rows) for column in range(2))
     for name, value, why in rows:

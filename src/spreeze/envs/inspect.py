@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 import traceback
 from collections.abc import Iterator
@@ -37,8 +38,11 @@ ENOUGH_STEPS = 100
 """Steps without a reward that are worth a word."""
 
 
-def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
-    """Make the environment once, check everything that training relies on, and describe it."""
+def inspect_env(target: EnvTarget, name: str, hurry: bool = True) -> EnvSpec:
+    """Make the environment once, check everything that training relies on, and describe it.
+
+    Without `hurry`, a slow machine sees as many random steps as a fast one, so it finds the same facts.
+    """
     began_s = time.perf_counter()
     try:
         env = make_env(target, checked=True)
@@ -62,7 +66,7 @@ def inspect_env(target: EnvTarget, name: str) -> EnvSpec:
             spec = dataclasses.replace(spec, max_episode_steps=target.max_episode_steps)
         resets = _Resets(env)
         _try_out(spec, env, resets)
-        play = _play_randomly(env, resets)
+        play = _play_randomly(env, resets, RANDOM_S if hurry else math.inf)
         spec = dataclasses.replace(
             spec,
             step_us=play.step_us,
@@ -244,8 +248,10 @@ class _Play(NamedTuple):
     """What the newest step told."""
 
 
-def _play_randomly(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets) -> _Play:
-    """Act at random for a moment.
+def _play_randomly(
+    env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets, most_s: float
+) -> _Play:
+    """Act at random for a moment, of at most so many seconds.
 
     An environment that raises here has made some steps before: the run deals with it.
     """
@@ -256,7 +262,7 @@ def _play_randomly(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Re
     ends, any_reward, began_s = 0, False, time.perf_counter()
     info: dict[str, Any] = {}
     with contextlib.suppress(Exception):
-        while len(spent_s) < RANDOM_STEPS and time.perf_counter() - began_s < RANDOM_S:
+        while len(spent_s) < RANDOM_STEPS and time.perf_counter() - began_s < most_s:
             action = env.action_space.sample()
             before_s = time.perf_counter()
             _, reward, terminated, truncated, info = env.step(action)

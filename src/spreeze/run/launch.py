@@ -18,7 +18,7 @@ from spreeze.run.processes.servers import ForkServers
 from spreeze.run.signals import Interrupts
 from spreeze.run.start_up import Milestone, StartUp
 from spreeze.run.supervisor import Run, Show, Supervisor
-from spreeze.run.wording import describe_trap
+from spreeze.run.wording import REPRODUCIBLE, describe_trap
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
 
@@ -57,6 +57,8 @@ def launch(
             config = replace(config, env=spec.id)
         for trap in spec.traps:
             announce(f"Note: {describe_trap(trap)}.")
+        if config.reproducible and not config.serial:
+            announce(f"Note: {REPRODUCIBLE}.")
         if note := cache_note():
             announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)

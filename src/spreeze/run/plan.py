@@ -75,14 +75,14 @@ def describe_env(
 
     `problems` are those found so far, so that the user sees all of them at once.
     """
-    name = config.env
+    name, hurry = config.env, not config.reproducible
     try:
         if processes is None:
-            spec = inspect_env(env, name)
+            spec = inspect_env(env, name, hurry)
         else:
             target, limit_s = picklable_target(env), _inspection_limit_s(config)
             check_sendable(target, name)
-            spec = call(processes, inspect_env, target, name, limit_s=limit_s)
+            spec = call(processes, inspect_env, target, name, hurry, limit_s=limit_s)
     except UsageError as error:
         raise UsageError([*problems, *error.problems]) from None
     except StartFailed as error:

@@ -7,6 +7,7 @@ from spreeze.run.bottleneck import Bottleneck, Limit
 from spreeze.run.controller import BATCH, RATIO, SAMPLERS, Change, Decision, Rates
 from spreeze.run.diagnosis import Cause, Diagnosis
 from spreeze.run.watchdog import Hang
+from spreeze.settings.auto.reproducible import CORES, MEMORY_BYTES
 from spreeze.spec import Trap
 from spreeze.text import short
 
@@ -14,6 +15,12 @@ KNOB_NAMES = {SAMPLERS: "samplers", BATCH: "batch", RATIO: "updates per step at 
 
 NOISE_LASTS = (
     "the first episodes all return about the same: half of the environments act by noise that lasts"
+)
+
+REPRODUCIBLE = (
+    f"equal flags give these settings on every machine; they are chosen for {CORES} cores and {MEMORY_BYTES >> 30} GiB of "
+    "memory. The order of experience and the steps per second still differ, because no process waits for another "
+    "(--serial: they all do)"
 )
 
 

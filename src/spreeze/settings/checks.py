@@ -64,6 +64,13 @@ def _check_run(config: Config) -> Iterator[str]:
         yield f"--name {config.name!r}: it names a folder: up to 100 letters, digits, . _ + = -"
     if config.track in ("wandb", "trackio") and find_spec(config.track) is None:
         yield f'--track {config.track} needs a missing package: pip install "spreeze[{config.track}]"'
+    yield from _check_modes(config)
+
+
+def _check_modes(config: Config) -> Iterator[str]:
+    """What contradicts --serial or --reproducible."""
+    if config.reproducible and config.retune:
+        yield "--retune measures this machine, and with --reproducible nothing is measured: give one of them."
     for given, name in (
         (config.visualizer.draw == "on", "--visualizer.draw on"),
         (config.track is not None, f"--track {config.track}"),

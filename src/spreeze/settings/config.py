@@ -56,6 +56,10 @@ class Config:
         False,
         "Run everything in one process: breakpoints work, and a seed repeats bit for bit.",
     )
+    reproducible: bool = knob(
+        False,
+        "Equal flags give equal settings on every machine: nothing is measured or adjusted, and auto means rules for a small one.",
+    )
     device: str = knob(
         "auto",
         "Where networks train: auto, cpu, cuda, cuda:0. Two with a comma: critic on the first, actor on the second.",

@@ -23,6 +23,7 @@ from spreeze.settings.auto.rates import (
     probe_request,
 )
 from spreeze.settings.auto.reason import Reason
+from spreeze.settings.auto.reproducible import fix_machine
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import Config
 from spreeze.settings.probe import ProbeRequest, ProbeResult
@@ -50,6 +51,8 @@ def no_probe(_: ProbeRequest) -> None:
 def resolve(config: Config, spec: EnvSpec, machine: Machine, probe: Probe = no_probe) -> Resolved:
     """Replace every "auto". `probe` is called if a measurement of this machine is needed."""
     resolver = AutoResolver(config)
+    if config.reproducible:
+        spec, machine = fix_machine(resolver, spec, machine)
     choose_algorithm(resolver, spec, machine)
     choose_device(resolver, machine)
     choose_network(resolver, spec, machine)

@@ -13,6 +13,8 @@ from spreeze.settings.config import resolved
 from spreeze.spec import EnvSpec, Trap
 
 LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 128
+RATIO = 0.125
+"""Updates per env step where the speed of the machine must not decide."""
 RARE_REWARD_STEPS = 5
 """Steps per transition where rewards are rare: each reward found reaches five values at once."""
 
@@ -48,15 +50,21 @@ def choose_update_ratio(resolver: AutoResolver, machine: Machine) -> None:
     reuse = config.hyper.reuse()
     if reuse is not None and config.learner.updates_per_step == "auto":
         steps = resolved(config.learner.batch_size) * config.hyper.row_format().segment
-        reason = f"each step is learned from at most {reuse:g} times"
-        resolver.choose("learner.ratio_bounds", (0.0, reuse / steps), reason)
+        fixed = config.reproducible and not config.serial
+        reason = f"each step is learned from {'' if fixed else 'at most '}{reuse:g} times"
+        bounds = (reuse / steps if fixed else 0.0, reuse / steps)
+        resolver.choose("learner.ratio_bounds", bounds, reason)
         return
-    if config.serial:
-        resolver.choose("learner.updates_per_step", 0.125, "all roles take turns in one process")
+    if config.serial and config.learner.ratio_bounds == "auto":
+        resolver.choose("learner.updates_per_step", RATIO, "all roles take turns in one process")
     ratio = resolver.config.learner.updates_per_step
     if ratio != "auto":  # a number binds both sides, whatever the bounds are
         given = Reason(Source.GIVEN, "--learner.updates-per-step is a number")
         resolver.set("learner.ratio_bounds", (ratio, ratio), given)
+        return
+    if config.reproducible:
+        reason = "as in a serial run, however fast samplers and learner are"
+        resolver.choose("learner.ratio_bounds", (RATIO, RATIO), reason)
         return
     few = machine.cores <= FEW_CORES
     reason = "few cores: more sampling would slow learning" if few else "sampling has its own cores"
