@@ -6,9 +6,7 @@ From the command line: spreeze train Pendulum-v1 --algo examples/custom_algorith
 from dataclasses import dataclass
 
 import spreeze
-from spreeze.algos import Entry
-from spreeze.algos.base import Algorithm
-from spreeze.algos.off_policy import OffPolicyConfig
+from spreeze.algos import Algorithm, Entry, OffPolicyConfig
 
 
 @dataclass(frozen=True, kw_only=True)

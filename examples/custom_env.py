@@ -25,8 +25,6 @@ class Thermostat(gym.Env):
 
 
 run = spreeze.train(Thermostat, time="60s", target=-25)
-policy = spreeze.load(run.path)
-action, _ = policy.predict([5.0], deterministic=True)
-print(
-    f"{run.summary['reason']} after {run.summary['wall_s']} s; five degrees too warm: {action[0]:+.2f}"
-)
+action, _ = run.policy.predict([5.0], deterministic=True)
+print(run)
+print(f"five degrees too warm: {action[0]:+.2f}; return: {spreeze.evaluate(run, episodes=50)}")

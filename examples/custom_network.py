@@ -4,9 +4,7 @@ A network is a function of one flat vector of parameters; `Shapes` names the mat
 """
 
 import spreeze
-from spreeze.algos import Entry
-from spreeze.algos.sac import SACConfig
-from spreeze.algos.sac import build as build_sac
+from spreeze.algos import Entry, sac
 
 
 def residual_critics(config, spec):
@@ -35,10 +33,10 @@ def residual_critics(config, spec):
 
 
 def build(config, spec, arithmetic="float32"):
-    return build_sac(config, spec, arithmetic, residual_critics(config, spec))
+    return sac.build(config, spec, arithmetic, residual_critics(config, spec))
 
 
-ENTRY = Entry(SACConfig, build, "SAC with residual critics")
+ENTRY = Entry(sac.SACConfig, build, "SAC with residual critics")
 
 if __name__ == "__main__":
     run = spreeze.train("Pendulum-v1", algo=f"{__file__}:ENTRY", time="120s", target=-250)

@@ -36,9 +36,8 @@ class Lift(gym.Env):
 
 
 run = spreeze.train(lambda: TimeLimit(Lift(), 30), time="60s", target=-4)
-policy = spreeze.load(run.path)
 obs = {"position": [0.0], "called": 3, "load": [0.8]}
-action, _ = policy.predict(obs, deterministic=True)
+action, _ = run.policy.predict(obs, deterministic=True)
 print(
     f"{run.summary['reason']} after {run.summary['wall_s']} s; called from above: {action[0]:+.2f}"
 )

@@ -1,49 +1,58 @@
-"""Spreeze: reinforcement learning at full speed on one desktop."""
+"""Spreeze: reinforcement learning at full speed on one desktop.
+
+What `__all__` names is public, as are `spreeze.algos`, `spreeze.networks` and `spreeze.testing`. docs/python.md explains it.
+"""
 
 from __future__ import annotations
 
 from spreeze.errors import RunFailed, UsageError
 
-# No other import here: `python -m spreeze` gets here with the working folder first on its import path.
+# No other import here: `python -m spreeze` gets here with the working folder first on its import path, and a program
+# that only imports Spreeze pays for nothing else. `__getattr__` imports the rest when it is first used.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import Any
-
+    from spreeze.api.evaluation import evaluate
+    from spreeze.api.run import Run, load
+    from spreeze.api.training import train
+    from spreeze.envs.evaluation import Evaluation
     from spreeze.policy import Policy
-    from spreeze.run.supervisor import Run
 
 __version__ = "0.1.0"
-__all__ = ["RunFailed", "UsageError", "__version__", "load", "train"]
+__all__ = [
+    "Evaluation",
+    "Policy",
+    "Run",
+    "RunFailed",
+    "UsageError",
+    "__version__",
+    "evaluate",
+    "load",
+    "train",
+]
 
+_WHERE = {
+    "Evaluation": "spreeze.envs.evaluation",
+    "Policy": "spreeze.policy",
+    "Run": "spreeze.api.run",
+    "evaluate": "spreeze.api.evaluation",
+    "load": "spreeze.api.run",
+    "train": "spreeze.api.training",
+}
+"""The modules of public names that are imported when they are used."""
 
-def train(env: str | Callable[..., Any], **knobs: Any) -> Run:
-    """Train on an environment id, class or factory; knobs have the same names as on the command line.
+if (
+    not TYPE_CHECKING
+):  # a type checker would take any misspelt name for one that this function finds
 
-    `spreeze.train("Pendulum-v1", time="60s", seed=1, **{"learner.batch_size": 512})`. Ctrl-C ends
-    the run cleanly and returns it, with `run.summary["state"] == "interrupted"`. Wrong knobs raise
-    UsageError before anything starts; a run that fails raises RunFailed with the cause.
-    """
-    from spreeze.cli.screen import Screen
-    from spreeze.envs.targets import target_name
-    from spreeze.run.launch import launch
-    from spreeze.settings.build import build_config
+    def __getattr__(name):
+        """Import a public name."""
+        if name not in _WHERE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
 
-    # A program that calls a library does not expect an open port.
-    config = build_config(target_name(env), {"dashboard": False, **knobs})
-    with Screen() as screen:
-        return launch(config, env, screen, announce=screen.announce)
+        found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+        return found
 
-
-def load(run: str | Path, *, runs: str | Path = "runs") -> Policy:
-    """The best policy of a run, or its last one if none was evaluated. Needs numpy only."""
-    from pathlib import Path
-
-    from spreeze.policy.load import load_policy
-    from spreeze.store.rundir import find_run
-
-    path = Path(run)
-    if (path / "policy.safetensors").exists():
-        return load_policy(path)
-    return load_policy(find_run(str(run), Path(runs)).checkpoint())
+    def __dir__():
+        """For completion: what is imported later is there, too."""
+        return sorted(__all__)

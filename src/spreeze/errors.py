@@ -17,9 +17,17 @@ class UsageError(ValueError):
     def __str__(self) -> str:
         return "\n".join(self.problems)
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the lines of our own code say nothing about the mistake."""
+        return [f"{type(self).__name__}: {problem}" for problem in self.problems]
+
 
 class RunFailed(RuntimeError):
     """A run that was started has failed. The message says why, and where to read more."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the message has the traceback of what went wrong, if there is one."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class DamagedFile(UsageError):

@@ -204,8 +204,8 @@ def test_an_exported_graph_equals_the_policy(
 def test_a_run_on_a_class_is_played_if_the_class_is_named() -> None:
     policy = Policy(dataclasses.replace(WIDE, id="Mine"), PolicyForm(hidden=(2,)))
     with pytest.raises(spreeze.UsageError, match=r"run r was.*--env package\.module:Mine"):
-        env_to_play(policy, "r", None)
-    assert env_to_play(policy, "r", "my.module:Mine") == "my.module:Mine"
+        env_to_play(policy, "run r", None)
+    assert env_to_play(policy, "run r", "my.module:Mine") == "my.module:Mine"
 
 
 def test_an_exported_graph_stays_within_the_bounds(tmp_path: Path) -> None:

@@ -89,10 +89,16 @@ def test_the_start_is_told_by_milestones(pendulum: Path) -> None:
 
 def test_a_known_answer_is_learned(runs: str) -> None:
     run = spreeze.train(
-        fakes.ReachEnv, runs=runs, time="40s", target=-0.01, **{"algo.hidden": (32, 32)}
+        fakes.ReachEnv, runs=runs, time=40, target=-0.01, reproducible=True, algo__hidden=(32, 32)
     )
     assert run.summary["reason"] == "target"
-    policy = spreeze.load(run.path)
+    assert RunDir(run.path).read("config")["config"]["learner"]["ratio_bounds"] == [0.125, 0.125]
+    assert max(run.curve()["mean_return"]) == run.summary["best_return"]
+    again = spreeze.evaluate(run, episodes=20)
+    assert again.mean > -0.05, "the environment is the one that this program trained on"
+    with pytest.raises(spreeze.UsageError, match=r"run .* was trained on ReachEnv"):
+        spreeze.evaluate(spreeze.Run(run.path))
+    policy = spreeze.load(run)
     for obs in (-0.8, 0.0, 0.8):
         action, _ = policy.predict(np.array([obs]), deterministic=True)
         assert action[0] == pytest.approx(obs / 2, abs=0.25)
@@ -341,10 +347,10 @@ def test_a_slow_environment_does_not_stop_the_learner(runs: str) -> None:
 def test_what_an_environment_prints_goes_to_its_log(
     runs: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = spreeze.train(fakes.printing_env, runs=runs, steps="3000", **SMALL)
+    run = spreeze.train(fakes.printing_env, runs=runs, steps="3000", quiet=True, **SMALL)
     assert "noise on standard output" in (run.path / "logs" / "sampler-0.log").read_text()
     out, err = capfd.readouterr()
-    assert "noise on standard output" not in out + err
+    assert out + err == "", "and a quiet run prints nothing itself"
 
 
 @pytest.mark.fault("F43")

@@ -16,14 +16,43 @@ from typing import TYPE_CHECKING, Any, Literal
 import cloudpickle
 
 from spreeze.algos import ddpg, dqn, fastsac, fasttd3, ppo, sac, td3, tqc
-from spreeze.algos.base import AlgoConfig, Algorithm
+from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
+from spreeze.algos.off_policy import OffPolicyConfig, SoftConfig
 from spreeze.errors import UsageError
+from spreeze.knobs import Effect, knob
+from spreeze.policy import PolicyForm
+from spreeze.rows import Batch, RowFormat
 from spreeze.spec import EnvSpec
 from spreeze.text import suggest
 from spreeze.user_code import load_file
 
 if TYPE_CHECKING:
     from spreeze.networks import Arithmetic
+
+__all__ = [
+    "ALGORITHMS",
+    "AlgoConfig",
+    "Algorithm",
+    "Batch",
+    "Effect",
+    "Entry",
+    "EnvSpec",
+    "Metrics",
+    "OffPolicyConfig",
+    "PolicyForm",
+    "RowFormat",
+    "SoftConfig",
+    "ddpg",
+    "dqn",
+    "fastsac",
+    "fasttd3",
+    "knob",
+    "ppo",
+    "sac",
+    "td3",
+    "tqc",
+]
+"""Public: what an algorithm of your own is made of. Of the modules here, their config and `build`."""
 
 Actions = Literal["Box", "Discrete"]
 

@@ -36,8 +36,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(BLOCKS[round((value - low) / span * (len(BLOCKS) - 1))] for value in means)
 
 
-def print_choices(console: Console, plan: Plan) -> None:
-    """Each setting that was chosen, with its reason, one per line; a terminal cuts long lines."""
+def choices(plan: Plan) -> list[tuple[str, str, str]]:
+    """Each setting that was chosen: its flag, its value, its reason."""
     rows = []
     for name, reason in plan.reasons.items():
         if name.startswith("limits."):  # nobody needs them until something goes wrong
@@ -46,6 +46,12 @@ def print_choices(console: Console, plan: Plan) -> None:
         parts = value if isinstance(value, tuple) else (value,)
         shown = " ".join(f"{part:,}" if type(part) is int else str(part) for part in parts)
         rows.append((f"--{name.replace('_', '-')}", shown, reason.text))
+    return rows
+
+
+def print_choices(console: Console, plan: Plan) -> None:
+    """Each setting that was chosen, with its reason, one per line; a terminal cuts long lines."""
+    rows = choices(plan)
     names, values = (max(len(row[column]) for row in rows) for column in range(2))
     for name, value, why in rows:
         text = Text.assemble(f"{name:<{names}}  {value:<{values}}  ", (why, "dim"))

@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from spreeze.store.rundir import RunDir
 
 
-def env_to_play(policy: Policy, run: str, given: str | None) -> str:
-    """The environment to play in: `given`, or the one of the run if it is a registered id.
+def env_to_play(policy: Policy, whose: str, given: str | None, option: str = "--env ") -> str:
+    """The environment to play in: `given`, or the one that the policy was trained on if it is a registered id.
 
-    A run directory may come from anywhere, so it never decides which code is imported.
+    A run directory may come from anywhere, so it never decides which code is imported. `option` is what the
+    user types before an environment.
     """
     from spreeze.envs.targets import absolute_target
 
     env = absolute_target(given) if given else policy.spec.id
     if given is None and ":" in env:
         raise UsageError(
-            [f"run {run} was trained on {env}, which is your own code. Name it again: --env {env}"]
+            [f"{whose} was trained on {env}, which is your own code. Name it again: {option}{env}"]
         )
     if given is None and not re.search(r"-v\d+$", env):  # most ids end like this, and no class does
         import gymnasium as gym
@@ -35,8 +36,8 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
         except gym.error.Error:
             raise UsageError(
                 [
-                    f"run {run} was trained on {env}, which is not a registered id. If it is your own class or "
-                    f"function, name it: --env package.module:{env}"
+                    f"{whose} was trained on {env}, which is not a registered id. If it is your own class or "
+                    f"function, name it: {option}package.module:{env}"
                 ]
             ) from None
     if given is None and (suite := suite_of(env)):
@@ -44,14 +45,24 @@ def env_to_play(policy: Policy, run: str, given: str | None) -> str:
     return env
 
 
-def as_trained(env: str, run: RunDir) -> EnvTarget:
+def as_trained(env: EnvTarget, run: RunDir) -> EnvTarget:
     """The environment with the arguments and the time limit that the run gave it."""
     from spreeze.envs.targets import adjusted
 
     return adjusted(env, run.env_kwargs, run.max_episode_steps)
 
 
-def check_fits(policy: Policy, target: EnvTarget, env: str) -> None:
+def target_to_play(env: EnvTarget, run: RunDir, policy: Policy, given: bool) -> EnvTarget:
+    """The environment to evaluate a run's policy in; `given` says whether the user has named it."""
+    from spreeze.envs.envpool import EnvPoolTarget
+    from spreeze.envs.inspect import evaluation_env
+
+    if not given and run.engine == "envpool":
+        return evaluation_env(EnvPoolTarget(env), policy.spec)
+    return as_trained(env, run)
+
+
+def check_fits(policy: Policy, target: EnvTarget, env: str, option: str = "--env ") -> None:
     """Refuse an environment whose observations or actions are not those of the policy."""
     from spreeze.envs.inspect import inspect_env
 
@@ -60,7 +71,7 @@ def check_fits(policy: Policy, target: EnvTarget, env: str) -> None:
     if any(getattr(spec, name) != getattr(policy.spec, name) for name in facts):
         raise UsageError(
             [
-                f"--env {env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
+                f"{option}{env}: this policy takes observations {policy.spec.obs_shape} and gives actions "
                 f"{policy.spec.action_shape}; {env} has {spec.obs_shape} and {spec.action_shape}."
             ]
         )

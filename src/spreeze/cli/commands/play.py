@@ -50,7 +50,7 @@ def main(arguments: list[str], _started_s: float) -> int:
 
     run = find_run(args.run, Path(args.runs))
     policy = load_policy(run.checkpoint(args.checkpoint))
-    env = env_to_play(policy, run.path.name, args.env)
+    env = env_to_play(policy, f"run {run.path.name}", args.env)
     try:
         with stdout_to_stderr():
             target = as_trained(env, run)

@@ -14,9 +14,12 @@ from spreeze.store.files import write_json
 from spreeze.store.rundir import find_run
 
 if TYPE_CHECKING:
-    from spreeze.store.curves import Group
+    from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".pdf")
+    from spreeze.store.curves import Group
+    from spreeze.store.rundir import RunDir
+
+FORMATS, DPI = (".png", ".svg", ".pdf"), 200
 LABELS = {"time": "wall-clock time [s]", "steps": "env steps", "updates": "updates"}
 COLOURS = ("#0f766e", "#d0562f", "#2f6fd0", "#7c4fc9", "#a3690f", "#b8327f", "#64748b")
 
@@ -58,7 +61,7 @@ def main(arguments: list[str], _started_s: float) -> int:
             ]
         )
     drawn = [facts(group, args.x) for group in groups]
-    draw(groups, drawn, args.x, path)
+    draw(groups, drawn, args.x).savefig(path, dpi=DPI)
     if args.json is not None:
         write_json({"x": args.x, "groups": drawn}, args.json)
     if args.json != "-":
@@ -75,22 +78,41 @@ def check(args: Arguments, path: Path) -> None:
         problems.append(f"--out {args.out}: must end in {', '.join(FORMATS)}.")
     if not path.absolute().parent.is_dir():
         problems.append(f"--out {args.out}: there is no folder {path.parent}.")
-    if find_spec("matplotlib") is None:
-        problems.append('plots need matplotlib. Install it with: pip install "spreeze[plot]"')
+    problems += missing_library()
     if problems:
         raise UsageError(problems)
 
 
-def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str, path: Path) -> None:
-    """Draw a line and a band for each group with curves, and a point at the target for the others."""
-    import matplotlib
+def missing_library() -> list[str]:
+    """What to install before anything can be drawn."""
+    if find_spec("matplotlib") is not None:
+        return []
+    return ['plots need matplotlib. Install it with: pip install "spreeze[plot]"']
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot
+
+def plot_runs(runs: list[RunDir], axis: str) -> Figure:
+    """The curves of runs in one picture."""
+    from spreeze.store.curves import CURVE_AXES, facts, group_runs
+
+    problems = missing_library()
+    if axis not in CURVE_AXES:
+        problems.append(f"x={axis}: must be one of {', '.join(CURVE_AXES)}.")
+    if problems:
+        raise UsageError(problems)
+    groups = group_runs(runs)
+    return draw(groups, [facts(group, axis) for group in groups], axis)
+
+
+def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str) -> Figure:
+    """Draw a line and a band for each group with curves, and a point at the target for the others."""
+    from matplotlib import rc_context
+
+    from spreeze.cli.figure import CurveFigure
 
     style: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(figsize=(5.2, 3.3), layout="constrained")
+    with rc_context(style):
+        figure = CurveFigure(figsize=(5.2, 3.3), layout="constrained")
+        axes = figure.subplots()
         for i, (group, values) in enumerate(zip(groups, drawn, strict=True)):
             colour = COLOURS[i % len(COLOURS)]
             label = f"{group.label}, {_seeds(values)}"
@@ -113,8 +135,7 @@ def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str, path: Path
         axes.grid(axis="y", color="#e3e8e6", lw=0.8)
         axes.set_axisbelow(True)
         axes.legend(frameon=False, loc="best")
-        figure.savefig(path, dpi=200)
-        pyplot.close(figure)
+    return figure
 
 
 def _seeds(values: dict[str, Any]) -> str:

@@ -1,0 +1,79 @@
+"""`spreeze.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from spreeze.api.notebook import NotebookScreen, in_notebook
+from spreeze.api.run import Run
+from spreeze.cli.screen import Screen
+from spreeze.envs.targets import EnvTarget, target_name
+from spreeze.errors import UsageError
+from spreeze.run.launch import launch
+from spreeze.settings.build import build_config
+
+
+def train(
+    env: EnvTarget | None = None,
+    *,
+    algo: str | None = None,
+    time: str | float | None = None,
+    steps: str | float | None = None,
+    target: float | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    serial: bool | None = None,
+    reproducible: bool | None = None,
+    name: str | None = None,
+    runs: str | Path | None = None,
+    preset: str | None = None,
+    resume: str | Path | Run | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    track: Literal["wandb", "trackio"] | None = None,
+    dashboard: bool = False,
+    quiet: bool = False,
+    **knobs: Any,
+) -> Run:
+    """Train until a target, a time or a number of steps is reached, or until Ctrl-C.
+
+    `env` is a Gymnasium id, a class, or a function that makes an environment; it may be left out with `resume`.
+    Every argument but `quiet` is a knob of the command line with the same meaning, and None leaves it at its default, or
+    at that of the resumed run. The other knobs go by name, with two underscores for the dot: `learner__batch_size=512`;
+    `**{"learner.batch_size": 512}` is the same. `dashboard` opens a port for the live page, which a program that calls
+    a library does not expect; so it is off unless you ask for it. `quiet` prints nothing.
+
+    Wrong knobs raise UsageError before anything starts. A run that fails raises RunFailed with the cause. After Ctrl-C
+    the run is returned, with `run.summary["state"] == "interrupted"`.
+    """
+    named: dict[str, Any] = {"env.kwargs": env_kwargs}
+    named |= {"algo": algo, "time": time, "steps": steps, "target": target, "seed": seed}
+    named |= {"device": device, "serial": serial, "reproducible": reproducible, "name": name}
+    named |= {"runs": _text(runs), "preset": preset, "resume": _text(resume), "track": track}
+    given = {key: value for key, value in named.items() if value is not None}
+    given |= {"dashboard": dashboard} | _dotted(knobs, given)
+    config = build_config("" if env is None else target_name(env), given)
+    of = config.env if env is None else env
+    if quiet:
+        ended = launch(config, of, lambda *_: None)
+    else:
+        with NotebookScreen() if in_notebook() else Screen() as screen:
+            ended = launch(config, of, screen, announce=screen.announce)
+    return Run.ended(ended.path, ended.summary, of)
+
+
+def _dotted(knobs: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Knobs by the names that they have on the command line; UsageError if one is given twice."""
+    found: dict[str, Any] = {}
+    for name, value in knobs.items():
+        dotted = name.replace("__", ".")
+        if dotted in found or dotted in named:
+            raise UsageError([f"{dotted} is given twice."])
+        found[dotted] = value
+    return found
+
+
+def _text(place: str | Path | Run | None) -> str | None:
+    """A folder as it is typed."""
+    return None if place is None else str(place.path if isinstance(place, Run) else place)
