@@ -284,11 +284,13 @@ def test_the_best_policy_is_an_average_and_learning_is_not_affected(
     np.testing.assert_array_equal(*(load_policy(path).vector for path in last))
 
 
-def test_serial_runs_with_one_seed_are_bit_equal(runs: str) -> None:
-    finals = []
+def test_serial_runs_with_one_seed_are_bit_equal(
+    runs: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    finals, knobs = [], {**SMALL, "quiet": True}
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
         run = spreeze.train(
-            "Pendulum-v1", runs=runs, name=name, serial=True, seed=seed, steps="4000", **SMALL
+            "Pendulum-v1", runs=runs, name=name, serial=True, seed=seed, steps="4000", **knobs
         )
         assert run.summary["reason"] == "steps"
         finals.append(parameters(run.path))
@@ -299,6 +301,7 @@ def test_serial_runs_with_one_seed_are_bit_equal(runs: str) -> None:
     lines = [records(Path(runs) / name, "evaluator-0") for name in ("a", "b")]
     assert lines[0] == lines[1], "the evaluations are equal too"
     assert lines[0]
+    assert "".join(capfd.readouterr()) == "", "although roles print in this process"
 
 
 def test_serial_mode_raises_the_environments_own_error(runs: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +44,8 @@ def train(
     Every argument but `quiet` is a knob of the command line with the same meaning, and None leaves it at its default, or
     at that of the resumed run. The other knobs go by name, with two underscores for the dot: `learner__batch_size=512`;
     `**{"learner.batch_size": 512}` is the same. `dashboard` opens a port for the live page, which a program that calls
-    a library does not expect; so it is off unless you ask for it. `quiet` prints nothing.
+    a library does not expect; so it is off unless you ask for it. `quiet` prints nothing; with `serial`, neither does your
+    environment.
 
     Wrong knobs raise UsageError before anything starts. A run that fails raises RunFailed with the cause. After Ctrl-C
     the run is returned, with `run.summary["state"] == "interrupted"`.
@@ -56,11 +59,19 @@ def train(
     config = build_config("" if env is None else target_name(env), given)
     of = config.env if env is None else env
     if quiet:
-        ended = launch(config, of, lambda *_: None)
+        with _silence() if config.serial else nullcontext():  # else roles print to their logs
+            ended = launch(config, of, lambda *_: None)
     else:
         with NotebookScreen() if in_notebook() else Screen() as screen:
             ended = launch(config, of, screen, announce=screen.announce)
     return Run.ended(ended.path, ended.summary, of)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Send what is printed nowhere."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 def _dotted(knobs: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
