@@ -9,7 +9,9 @@ import pytest
 
 from fake_runs import make_run
 from spreeze.cli.commands.plot import main as plot
+from spreeze.cli.commands.plot import plot_runs
 from spreeze.errors import UsageError
+from spreeze.store.rundir import RunDir
 
 
 def test_runs_are_drawn_together_with_other_frameworks(tmp_path: Path) -> None:
@@ -49,3 +51,12 @@ def test_plots_are_refused_before_work_is_done(tmp_path: Path) -> None:
     run = make_run(tmp_path, "empty", num=0)
     with pytest.raises(UsageError, match="no evaluation yet"):
         plot([str(run), "--out", str(tmp_path / "a.png")], 0.0)
+
+
+def test_each_task_has_a_panel_of_its_own(tmp_path: Path) -> None:
+    tasks = ["Pendulum-v1", "Ant-v5", "Hopper-v5", "Walker2d-v5", "Pendulum-v1"]
+    runs = [RunDir(make_run(tmp_path, str(i), env=env, seed=i)) for i, env in enumerate(tasks)]
+    panels = [axes for axes in plot_runs(runs, "steps").axes if axes.axison]
+    assert [axes.get_title() for axes in panels] == tasks[:4]
+    legends = [axes.get_legend().get_texts()[0].get_text() for axes in panels]  # type: ignore[union-attr]
+    assert legends == ["sac, mean of 2 seeds", *["sac, 1 seed"] * 3]

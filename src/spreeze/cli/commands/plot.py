@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FORMATS, DPI = (".png", ".svg", ".pdf"), 200
 LABELS = {"time": "wall-clock time [s]", "steps": "env steps", "updates": "updates"}
+PANELS_BESIDE = 3
+"""Panels in one row."""
 COLOURS = ("#0f766e", "#d0562f", "#2f6fd0", "#7c4fc9", "#a3690f", "#b8327f", "#64748b")
 
 
@@ -104,39 +106,50 @@ def plot_runs(runs: list[RunDir], axis: str) -> Figure:
 
 
 def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str) -> Figure:
-    """Draw a line and a band for each group with curves, and a point at the target for the others."""
+    """Draw a panel for each task, with a line and a band or a point for each of its groups."""
     from matplotlib import rc_context
 
     from spreeze.cli.figure import CurveFigure
 
+    tasks = list(dict.fromkeys(group.task for group in groups))
+    columns = min(len(tasks), PANELS_BESIDE)
+    rows = -(-len(tasks) // columns)
     style: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     with rc_context(style):
-        figure = CurveFigure(figsize=(5.2, 3.3), layout="constrained")
-        axes = figure.subplots()
-        for i, (group, values) in enumerate(zip(groups, drawn, strict=True)):
-            colour = COLOURS[i % len(COLOURS)]
-            label = f"{group.label}, {_seeds(values)}"
-            if group.curves:
-                axes.plot(values["x"], values["middle"], color=colour, lw=1.8, label=label)
-                if len(group.curves) > 1:
-                    axes.fill_between(
-                        values["x"], values["low"], values["high"], color=colour, alpha=0.18, lw=0
-                    )
-            elif (reached := values["time_to_target"]) is not None:
-                middle, low, high = reached
-                bar = [[middle - low], [high - middle]]
-                axes.errorbar(
-                    [middle], [group.target or 0.0], xerr=bar, fmt="o", color=colour, label=label
-                )
-            else:
-                axes.plot([], [], color=colour, label=f"{group.label}: target not reached")
-        axes.set_xlabel(LABELS[axis])
-        axes.set_ylabel("evaluation return")
-        axes.grid(axis="y", color="#e3e8e6", lw=0.8)
-        axes.set_axisbelow(True)
-        axes.legend(frameon=False, loc="best")
+        figure = CurveFigure(figsize=(5.2 * columns, 3.3 * rows), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False).flat
+        for task, axes in zip(tasks, panels, strict=False):
+            shown = [pair for pair in zip(groups, drawn, strict=True) if pair[0].task == task]
+            for i, (group, values) in enumerate(shown):
+                _draw_group(axes, group, values, COLOURS[i % len(COLOURS)])
+            axes.set_title(task)
+            axes.set_xlabel(LABELS[axis])
+            axes.set_ylabel("evaluation return")
+            axes.grid(axis="y", color="#e3e8e6", lw=0.8)
+            axes.set_axisbelow(True)
+            axes.legend(frameon=False, loc="best")
+        for axes in list(panels):  # the last row may be shorter
+            axes.set_axis_off()
     return figure
 
 
+def _draw_group(axes: Any, group: Group, values: dict[str, Any], colour: str) -> None:
+    """Draw a line with a band for a group with curves, and a point at the target for another."""
+    label = f"{group.label}, {_seeds(values)}"
+    if group.curves:
+        axes.plot(values["x"], values["middle"], color=colour, lw=1.8, label=label)
+        if len(group.curves) > 1:
+            low, high = values["low"], values["high"]
+            axes.fill_between(values["x"], low, high, color=colour, alpha=0.18, lw=0)
+    elif (reached := values["time_to_target"]) is not None:
+        middle, low, high = reached
+        bar = [[middle - low], [high - middle]]
+        axes.errorbar([middle], [group.target or 0.0], xerr=bar, fmt="o", color=colour, label=label)
+    else:
+        axes.plot([], [], color=colour, label=f"{group.label}: target not reached")
+
+
 def _seeds(values: dict[str, Any]) -> str:
-    return f"{values['seeds']} seed{'' if values['seeds'] == 1 else 's'}"
+    """How many seeds there are, and what their middle is."""
+    seeds = values["seeds"]
+    return "1 seed" if seeds == 1 else f"{values['statistic']} of {seeds} seeds"
