@@ -53,7 +53,7 @@ ENVS = {"sac": InterruptedEnv, "dqn": InterruptedChoiceEnv, "ppo": InterruptedEn
 def train(runs: str, algo: str, name: str, steps: int = STEPS, **knobs: Any) -> Path:
     more = knobs if "resume" in knobs else {**SMALL, "algo": algo, **knobs}
     if algo == "ppo" and "resume" not in knobs:
-        more |= {"learner.warmup_rows": 10, "replay.capacity": 300}
+        more |= {"learner.warmup_rows": 10, "replay.capacity": 300, "algo.segment": 16}
     run = spreeze.train(
         ENVS[algo], runs=runs, name=name, seed=3, serial=True, steps=str(steps), **more
     )

@@ -196,7 +196,10 @@ def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:
     name = "a-name-that-is-longer-than-half-of-a-narrow-terminal"
     shutil.copytree(pendulum, folder / "others" / name, symlinks=True)
     table = spreeze_command("runs", "others", cwd=folder).stdout.splitlines()
-    assert [line.split()[:2] for line in table] == [["run", "state"], [name, "finished"]]
+    assert [line.split()[:3] for line in table] == [
+        ["run", "task", "state"],
+        [name, "Pendulum-v1", "finished"],
+    ]
     assert table[0].endswith("updates/s"), "a file has room for all columns"
     narrow = f"COLUMNS=70 {sys.executable} -m spreeze runs others"
     seen = subprocess.run(
@@ -206,7 +209,7 @@ def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:
         text=True,
         check=True,
     )
-    assert [line.split()[:2] for line in seen.stdout.splitlines()][1] == [name, "finished"]
+    assert seen.stdout.splitlines()[1].split()[:2] == [name, "Pendulum-v1"]
     assert len(seen.stdout.splitlines()[1]) <= 70
     assert isinstance(spreeze.load(pendulum).predict([1.0, 0.0, 0.0])[0], np.ndarray)
 
@@ -324,7 +327,7 @@ def test_the_ratio_of_updates_to_steps_is_held_from_either_side(
         "learner.warmup_rows": 100,
         "learner.updates_per_publish": 2,
     }
-    run = spreeze.train(env, runs=runs, time="6s", **SMALL, **knobs)
+    run = spreeze.train(env, runs=runs, time="6s", algo="sac", **SMALL, **knobs)
     summary = run.summary
     counted = summary["env_steps"] - 100  # the warm-up does not count
     assert summary["updates"] > 100

@@ -9,11 +9,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from spreeze.algos import ALGORITHMS
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import Effect, flag, knobs_of
 from spreeze.settings.checks import check_knobs
 from spreeze.settings.config import SECTIONS, Config, get_knob, knob_names
-from spreeze.settings.defaults import config_from_json
+from spreeze.settings.defaults import config_from_json, with_algorithm
 from spreeze.spec import EnvSpec
 from spreeze.store.checkpoint import LoadedTraining, load_training
 from spreeze.store.files import read_json
@@ -112,6 +113,10 @@ def resumed_config(
         raise UsageError(
             [f"--algo {algo}: run {name} was trained with {trained} and has to continue with it."]
         )
+    if (
+        config.algo == "auto" and trained in ALGORITHMS
+    ):  # what was seen of the task may differ today
+        config = with_algorithm(config, trained)
     if ":" in config.env and not env:
         raise UsageError(
             [

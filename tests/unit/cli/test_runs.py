@@ -24,8 +24,8 @@ def test_the_table_says_what_each_run_is_and_can_be_sorted(
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 
     head, *rows = shown("--sort", "seed")
-    assert head[:5] == ["run", "task", "algo", "seed", "state"]
-    assert [row[:4] for row in rows] == [
+    assert head[:5] == ["run", "task", "state", "algo", "seed"]
+    assert [[*row[:2], *row[3:5]] for row in rows] == [
         ["c", "Hopper-v5", "sac", "1"],
         ["b", "Pendulum-v1", "sac", "3"],
         ["a", "Ant-v5", "sac", "12"],

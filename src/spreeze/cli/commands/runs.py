@@ -33,9 +33,9 @@ def _text(value: Any) -> str:
 COLUMNS = {
     "run": Column("name", _text, right=False),
     "task": Column("env", _text, right=False),
+    "state": Column("state", _text, right=False),
     "algo": Column("algo", _text, right=False),
     "seed": Column("seed", _text),
-    "state": Column("state", _text, right=False),
     "best": Column("best_return", short),
     "final": Column("final_return", short),
     "time": Column("wall_s", lambda seconds: clock(seconds or 0)),
