@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,8 @@ VIDEO_HZ = 20.0
 VIDEO_LIMIT_S, MIN_FRAMES = 10.0, 10
 """A video gets the frames that can be drawn in this time, because training needs the cores; with fewer
 than the minimum it is not kept."""
-LAST_VIDEO_S = 2.0
-"""The same limit for the last video: the run is over and the user is waiting."""
+LAST_VIDEOS_S = 4.0
+"""The same limit for all videos at the end together: the run is over and the user is waiting."""
 BETTER_BY = 0.1
 """A new best policy gets a video if it improves on the last one by this share of all progress so far ..."""
 VIDEO_EVERY_S = 30.0
@@ -75,6 +76,8 @@ class Subject(NamedTuple):
     policy: Policy
     updates: int
     name: str
+    file: str
+    """Name of the video's file without its ending."""
     evaluated: float | None = None
     """Its return in the evaluation, where it has one."""
 
@@ -143,7 +146,7 @@ class VideoRecorder:
         self._weights.refresh()
         if self.ctx.counters["frames"] == 0:  # else this visualizer was restarted
             first = Policy(self.ctx.spec, self.policy.form, self.policy.vector.copy())
-            self._first = Subject(first, self._weights.stamp.updates, "first policy")
+            self._first = Subject(first, self._weights.stamp.updates, "first policy", "first")
 
     def record_if_due(self) -> Iterator[None]:
         """Record the first policy; later the best one, when it is clearly better than the last recorded."""
@@ -152,43 +155,56 @@ class VideoRecorder:
         if not wanted or evaluator["evaluations"] == 0 or now - self._recorded_s < VIDEO_EVERY_S:
             return
         if self._first is not None:
-            first, self._first = self._first, None
-            yield from self._record(first, "first", VIDEO_LIMIT_S)
+            yield from self._record(self._first, VIDEO_LIMIT_S)
+            self._first = None  # not before: the run may end while it is being recorded
             return
         best = float(evaluator["best_return"])
         if np.isnan(self._recorded_return):
             self._first_return = self._recorded_return = float(evaluator["return_mean"])
         if best - self._recorded_return > BETTER_BY * abs(best - self._first_return):
-            yield from self._record_best(None, VIDEO_LIMIT_S)
+            if (subject := self._best()) is None:
+                return
+            yield from self._record(subject, VIDEO_LIMIT_S)
+            self._recorded_return = best
+            for old in sorted(self.ctx.run.videos.glob("*-best.mp4"))[:-KEPT_VIDEOS]:
+                old.unlink(missing_ok=True)
 
     def record_last(self) -> None:
-        """Record the best policy at the end of the run."""
-        for _ in self._record_best("last", LAST_VIDEO_S):
-            pass
-
-    def _record_best(self, name: str | None, limit_s: float) -> Iterator[None]:
-        """Record the best policy under this name, or that of its checkpoint; delete the oldest videos."""
-        checkpoint = self.ctx.run.checkpoints / "best"
-        if self.ctx.config.visualizer.video_s == 0 or not checkpoint.exists():
+        """At the end of the run, record what has no video yet: the newest policy, the best and the first."""
+        if self.ctx.config.visualizer.video_s == 0:
             return
+        self._weights.refresh()
+        newest = Subject(self.policy, self._weights.stamp.updates, "last policy", "last")
+        subjects = [newest, self._best(), self._first]
+        due = [subject for subject in subjects if subject is not None]
+        until_s = time.monotonic() + LAST_VIDEOS_S
+        for number, subject in enumerate(due):
+            limit_s = (until_s - time.monotonic()) / (len(due) - number)
+            for _ in self._record(subject, limit_s):
+                pass
+
+    def _best(self) -> Subject | None:
+        """The best policy, if it has no video yet."""
         try:
-            checkpoint = checkpoint.resolve()
+            checkpoint = (self.ctx.run.checkpoints / "best").resolve(strict=True)
+            if self._video(checkpoint.name).exists():
+                return None
             policy = load_policy(checkpoint)
         except (OSError, DamagedFile):
-            return  # the evaluator has just replaced it by a better one
-        self._recorded_return = float(self.ctx.control.evaluator["best_return"])
+            return None  # there is none yet, or the evaluator has just replaced it by a better one
         updates = int(checkpoint.name.partition("-")[0])
-        best = Subject(policy, updates, "best policy", self._recorded_return)
-        yield from self._record(best, name or checkpoint.name, limit_s)
-        for old in sorted(self.ctx.run.videos.glob("*-best.mp4"))[:-KEPT_VIDEOS]:
-            old.unlink(missing_ok=True)
+        evaluated = float(self.ctx.control.evaluator["best_return"])
+        return Subject(policy, updates, "best policy", checkpoint.name, evaluated)
 
-    def _record(self, subject: Subject, name: str, limit_s: float) -> Iterator[None]:
+    def _video(self, file: str) -> Path:
+        return self.ctx.run.videos / f"{file}.mp4"
+
+    def _record(self, subject: Subject, limit_s: float) -> Iterator[None]:
         """Record one episode from its start. Frames so far are kept if it must stop early."""
         view, began_s = self.view, time.monotonic()
         stride = self._steps_per_frame(VIDEO_HZ)
         num_frames = int(self.ctx.config.visualizer.video_s * view.steps_hz / stride)
-        video = VideoWriter(self.ctx.run.videos / f"{name}.mp4", view.steps_hz / stride)
+        video = VideoWriter(self._video(subject.file), view.steps_hz / stride)
         title = None
         view.reset(0)
         try:

@@ -27,8 +27,10 @@ KILL_S = 5.0
 
 OBSERVER_GRACE_S = {"visualizer-0": 6.0, "dashboard": 3.0, "tracker": 60.0}
 """How long observers may take to finish: a last video, the last records to send."""
-HURRIED_GRACE_S = 0.5
-"""The same after Ctrl-C or a failure."""
+CTRL_C_GRACE_S = {"visualizer-0": 3.0, "dashboard": 0.5, "tracker": 0.5}
+"""The same after Ctrl-C: enough for a short video of the last policy."""
+FAILURE_GRACE_S = dict.fromkeys(OBSERVER_GRACE_S, 0.5)
+"""The same after a failure."""
 
 
 def stop_roles(
@@ -89,18 +91,19 @@ def await_observers(
     processes: Processes,
     children: list[Child],
     interrupts: Interrupts,
-    hurry: bool,
+    failed: bool,
     has_drawn: bool,
 ) -> None:
     """Let observers finish after everything is written; kill those that take too long.
 
     `has_drawn`: whether the visualizer has drawn anything; otherwise it has no video to finish.
     """
-    hurry = hurry or interrupts.signal == signal.SIGINT
+    usual_s = CTRL_C_GRACE_S if interrupts.signal == signal.SIGINT else OBSERVER_GRACE_S
+    graces_s = FAILURE_GRACE_S if failed else usual_s
     began = time.monotonic()
     while any(child.exit_code is None for child in children) and processes.failure is None:
         for child in children:
-            grace_s = HURRIED_GRACE_S if hurry else OBSERVER_GRACE_S[child.name]
+            grace_s = graces_s[child.name]
             if child.name == "visualizer-0" and not has_drawn:
                 grace_s = 0.0
             if time.monotonic() - began > grace_s or interrupts.urgent:

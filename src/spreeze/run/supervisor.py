@@ -127,9 +127,9 @@ class Supervisor:
             has_drawn = bool(self.control.visualizer["frames"])
             summary = self._write_summary(outcome if failure is None else FAILED)
             if processes and crew:
-                hurry = failure is not None
+                failed = failure is not None
                 await_observers(
-                    processes, crew.observing, self.interrupts, hurry=hurry, has_drawn=has_drawn
+                    processes, crew.observing, self.interrupts, failed=failed, has_drawn=has_drawn
                 )
                 crew.close()
             self.directory_observers.close()

@@ -151,7 +151,7 @@ class VisualizerConfig:
     )
     video_s: float = knob(
         10.0,
-        "Maximum length in seconds of milestone videos: the first policy, clearly better ones, the end. 0: no videos.",
+        "Maximum length in seconds of milestone videos: the first policy, clearly better ones, the last. 0: no videos.",
         low=0,
         high=600,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +18,11 @@ from spreeze.envs.rendering import view_without_display
 from spreeze.policy import Policy
 from spreeze.roles import visualizer
 from spreeze.roles.context import Context
+from spreeze.roles.visualizer import VIDEO_EVERY_S, VideoRecorder
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.checkpoint import save_best
 from spreeze.store.rundir import RunDir
+from spreeze.wires.weights import Stamp
 
 # The child that is forked to try the first picture leaves by os._exit: threads of other tests do not matter.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -41,7 +45,7 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         config=config,
         counters={"frames": 0, "videos": 0, "lines_lost": 0},
         control=SimpleNamespace(evaluator={"best_return": -150.0}),
-        weights=None,
+        weights=SimpleNamespace(fetch=lambda _, version: Stamp(1, 20) if version == 0 else None),
         seed=lambda: [0],
         now=lambda: 0.0,
     )
@@ -49,47 +53,88 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return context
 
 
-@pytest.mark.parametrize(("seconds", "videos"), [(60.0, ["last.mp4"]), (0.0, [])])
-def test_the_best_policy_is_recorded_at_the_end_if_there_is_time(
-    seconds: float,
-    videos: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VideoRecorder]:
+    """A visualizer that has the first policy and has recorded nothing yet."""
     ctx = context(tmp_path, monkeypatch)
-    run = ctx.run
-    monkeypatch.setattr(visualizer, "LAST_VIDEO_S", seconds)
     view = view_without_display("Pendulum-v1", ctx.spec)
     try:
-        visualizer.VideoRecorder(ctx, view).record_last()
+        recorder = VideoRecorder(ctx, view)
+        recorder.keep_first_policy()
+        yield recorder
     finally:
         view.close()
-    assert [path.name for path in run.videos.glob("*")] == videos
-    assert ctx.counters["videos"] == len(videos)
-    for video in videos:
-        assert b"best policy, evaluated -150.0" in (run.videos / video).read_bytes()
+
+
+def titles(recorder: VideoRecorder) -> dict[str, str]:
+    """The name in the title of each video."""
+    found = {}
+    for path in recorder.ctx.run.videos.glob("*"):
+        match = re.search(rb"(first|last|best) policy(, evaluated -150.0)?", path.read_bytes())
+        assert match is not None
+        found[path.name] = match.group().decode()
+    return found
+
+
+def test_first_best_and_last_policy_are_recorded_at_the_end_of_a_short_run(
+    recorder: VideoRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visualizer, "LAST_VIDEOS_S", 60.0)
+    recorder.record_last()
+    assert titles(recorder) == {
+        "first.mp4": "first policy",
+        "000000012-best.mp4": "best policy, evaluated -150.0",
+        "last.mp4": "last policy",
+    }
+    assert recorder.ctx.counters["videos"] == 3
+
+
+def test_without_time_at_the_end_there_is_no_video(
+    recorder: VideoRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visualizer, "LAST_VIDEOS_S", 0.0)
+    recorder.record_last()
+    assert titles(recorder) == {}
+
+
+def test_what_has_a_video_is_not_recorded_again_at_the_end(recorder: VideoRecorder) -> None:
+    recorder.ctx.control.evaluator |= {"evaluations": 1, "return_mean": -1000.0}
+    assert list(recorder.record_if_due()), "the first policy, once there is an evaluation"
+    recorder._recorded_s = -VIDEO_EVERY_S
+    assert list(recorder.record_if_due()), "a policy that is much better than the first evaluation"
+    done = {path.name: path.stat().st_mtime_ns for path in recorder.ctx.run.videos.glob("*")}
+    assert sorted(done) == ["000000012-best.mp4", "first.mp4"]
+    recorder.record_last()
+    after = {path.name: path.stat().st_mtime_ns for path in recorder.ctx.run.videos.glob("*")}
+    assert after.pop("last.mp4")
+    assert after == done
+
+
+def test_a_first_video_that_the_end_interrupts_is_recorded_again(recorder: VideoRecorder) -> None:
+    recorder.ctx.control.evaluator |= {"evaluations": 1, "return_mean": -1000.0}
+    recording = recorder.record_if_due()
+    next(recording)
+    recording.close()  # type: ignore[attr-defined]
+    assert titles(recorder) == {}
+    recorder.record_last()
+    assert "first.mp4" in titles(recorder)
 
 
 @pytest.mark.fault("F64")
 def test_pictures_are_dropped_on_a_full_disk_and_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorder: VideoRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    ctx = context(tmp_path, monkeypatch)
-    view = view_without_display("Pendulum-v1", ctx.spec)
-    try:
-        recorder = visualizer.VideoRecorder(ctx, view)
-        view.reset(0)
-        with monkeypatch.context() as patch:
-            patch.setattr(visualizer, "replace_bytes", full)
-            patch.setattr(visualizer.VideoWriter, "add", full)
-            recorder._publish(view.frame(), 12)
-            recorder.record_last()
-        assert ctx.counters == {"frames": 0, "videos": 0, "lines_lost": 2}
+    ctx, view = recorder.ctx, recorder.view
+    view.reset(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(visualizer, "replace_bytes", full)
+        patch.setattr(visualizer.VideoWriter, "add", full)
         recorder._publish(view.frame(), 12)
-    finally:
-        view.close()
+        recorder.record_last()
+    assert ctx.counters == {"frames": 0, "videos": 0, "lines_lost": 4}
+    recorder._publish(view.frame(), 12)
     assert (ctx.run.live / "frame.jpg").exists()
     assert ctx.counters["frames"] == 1
