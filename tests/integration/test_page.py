@@ -1,9 +1,13 @@
-"""The page in a real browser, with a real run and fake ones. Screenshots go to build/screenshots."""
+"""The page in a real browser, with a real run and fake ones.
+
+Pictures of its states are kept in the folder that SPREEZE_SCREENSHOTS names.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,8 +28,13 @@ from user_runs import learning, read, training
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-SHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-WIDE, NARROW = {"width": 1360, "height": 900}, {"width": 390, "height": 844}
+SHOTS = os.environ.get("SPREEZE_SCREENSHOTS")
+WIDE, NARROW = {"width": 1400, "height": 900}, {"width": 390, "height": 844}
+LOOKS = [
+    pytest.param(size, scheme, id=f"{size['width']}-{scheme}")
+    for size in (WIDE, NARROW)
+    for scheme in ("light", "dark")
+]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium")
 
@@ -35,7 +44,6 @@ def browser() -> Iterator[Any]:
     """Debian's Chromium, driven by Playwright."""
     from playwright.sync_api import sync_playwright
 
-    SHOTS.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
@@ -46,6 +54,8 @@ class Tab:
     """A page in the browser, with its errors and the hosts that it asked."""
 
     def __init__(self, browser: Any, size: dict[str, int], scheme: str = "light") -> None:
+        self.look = f"{size['width']}-{scheme}"
+        self.width = size["width"]
         self.context = browser.new_context(viewport=size, color_scheme=scheme)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
@@ -73,9 +83,39 @@ class Tab:
         place = f"document.querySelector({json.dumps(selector)})"
         self.wait(f"{place}.innerText.includes({json.dumps(words)})")
 
-    def shoot(self, name: str) -> None:
-        """Save a screenshot of the whole page."""
-        (SHOTS / f"{name}.png").write_bytes(self.page.screenshot(full_page=True))
+    def shoot(self, state: str, full: bool = True) -> None:
+        """Keep a picture of the page, if pictures are wanted. Nothing may hang over its edge."""
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= self.width
+        if SHOTS is not None:
+            path = Path(SHOTS) / f"{state}-{self.look}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if full:
+                self.page.evaluate("scrollTo(0, 0)")
+            path.write_bytes(self.page.screenshot(full_page=full))
+
+    def colours(self, where: str, run: str) -> set[str]:
+        """The colours that a run has in one part of the page."""
+        part = self.page.locator(where).evaluate_all(
+            """(parts, run) => parts.flatMap((part) => [...part.querySelectorAll(".dot")])
+              .filter((dot) => dot.parentElement.textContent.split(" ")[0] === run)
+              .map((dot) => getComputedStyle(dot).backgroundColor)""",
+            run,
+        )
+        return set(part)
+
+    def painted(self, chart: str, name: str) -> int:
+        """How many pixels of a chart have a colour of the page."""
+        script = """([chart, name]) => {
+          const canvas = document.querySelector(chart + " canvas"), ink = canvas.getContext("2d");
+          ink.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--" + name);
+          const hex = ink.fillStyle, wanted = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+          const { data } = ink.getImageData(0, 0, canvas.width, canvas.height);
+          let found = 0;
+          for (let i = 0; i < data.length; i += 4)
+            if (data[i + 3] > 250 && wanted.every((v, k) => Math.abs(data[i + k] - v) < 4)) found += 1;
+          return found;
+        }"""
+        return int(self.page.evaluate(script, [chart, name]))
 
     def points(self) -> int:
         """Evaluations in the curve."""
@@ -135,7 +175,10 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         watching.wait(
             f"Number(document.querySelector('#return-chart').dataset.points) > {points + 2}"
         )
-        watching.shows("#return-chart", "1 other run")  # drawn behind it
+        page.locator("#open-runs").click()
+        page.get_by_label("Compare earlier").check()
+        page.locator("#close-runs").click()
+        watching.shows("#return-chart", "earlier")  # drawn with it
         watching.wait("document.querySelector('#picture').naturalWidth > 0", 60)
         shown = page.locator("#picture").get_attribute("src")
         watching.wait(f"document.querySelector('#picture').getAttribute('src') !== '{shown}'", 60)
@@ -145,10 +188,13 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         watching.shows("#rates", "/s")
         make_run(runs, "second", seed=7)
         watching.wait("document.querySelector('#runs').textContent.includes('second')")
-        watching.shoot("live-wide-light")
+        watching.shoot("live")
         process.terminate()
         watching.wait("document.querySelector('#state').textContent === 'interrupted'")
+        assert not re.search("filming|so far", watching.text("#run"), re.IGNORECASE)
         process.communicate(timeout=20)
+        watching.shows("#banner", "spreeze dashboard")  # how to see it from now on
+        watching.shoot("no-longer-served")
         watching.complaints = [
             c for c in watching.complaints if "ERR_" not in c
         ]  # the server has ended
@@ -159,31 +205,47 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         later.wait("document.querySelector('#state').textContent === 'interrupted'")
         later.wait(f"Number(document.querySelector('#return-chart').dataset.points) >= {points}")
         later.wait("document.querySelector('#picture').naturalWidth > 0")
-        later.page.locator("#videos button", has_text="at the end").click()
+        later.page.locator("#videos button", has_text="Last policy").click()
         later.wait("document.querySelector('#player').readyState >= 1")
         assert "Tuner" in later.text("#h-tuner")
         later.shows("#config", "us a step")  # values have their reasons
 
 
+def change_config(run: Path, **knobs: Any) -> None:
+    """Change knobs in a stored config."""
+    stored = json.loads((run / "config.json").read_text())
+    for name, value in knobs.items():
+        section, _, knob = name.rpartition("__")
+        (stored["config"][section] if section else stored["config"])[knob] = value
+    write(run / "config.json", stored)
+
+
 def fill(folder: Path) -> Path:
-    """Four runs: one has tuner decisions, a fault and a picture."""
+    """Five runs of two tasks: one has ended and has tuner decisions, a fault, a target and a picture."""
     run = make_run(folder, "tuned", num=60)
-    make_run(folder, "quiet", seed=1, num=40)
+    change_config(run, target=5000.0)
+    change_config(make_run(folder, "quiet", seed=200, num=40), learner__batch_size=65536)
     make_run(folder, "walker", env="Walker2d-v5", seed=2)
     make_run(folder, "going", seed=3, state="running", num=30)
-    for i, change in enumerate(("samplers 4 -> 6", "batch size 256 -> 512")):
+    killed = make_run(folder, "killed", seed=4, state="running", num=10)
+    status = json.loads((killed / "status.json").read_text())
+    write(killed / "status.json", status | {"pids": {"supervisor": 2**30}})
+    for i, change in enumerate(("samplers 4 -> 6", "batch 256 -> 512")):
         axes = {"time_s": 10.0 + 20 * i, "env_steps": 100, "updates": 10}
-        words = {"tuner/seen": "the learner waits 31 %", "tuner/change": change}
-        append(run, "supervisor-0", axes | words | {"tuner/gain": 0.18 - 0.2 * i})
+        words = {"tuner/seen": "2,150 updates/s of 256, 9,000 steps/s", "tuner/change": change}
+        result = {"tuner/gain": 0.18345 - 0.2 * i, "tuner/kept": 1 - i}
+        append(run, "supervisor-0", axes | words | result)
     event = "evaluator-0 was ended by signal 9 and started again"
     append(run, "supervisor-0", {"time_s": 33.0, "env_steps": 1, "updates": 1, "event": event})
-    (run / "live").mkdir()
-    (run / "live" / "frame.jpg").write_bytes(PIXEL)
+    for path in (run, killed):
+        (path / "live").mkdir()
+        (path / "live" / "frame.jpg").write_bytes(PIXEL)
+        shown = {"updates": 900, "return": -321.5, "filming": "first policy"}
+        write(path / "live" / "view.json", shown)
     return run
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
 def test_runs_are_sorted_filtered_and_compared(
     browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
 ) -> None:
@@ -191,53 +253,164 @@ def test_runs_are_sorted_filtered_and_compared(
     with dashboard(tmp_path) as address, tab(browser, size, scheme) as look:
         page = look.page
         page.goto(address)
-        look.wait("document.querySelectorAll('#runs-body tr').length === 4")
-        names = "#runs-body td:nth-child(2)"
-        page.get_by_role("button", name="Run", exact=True).click()
-        assert page.locator(names).all_inner_texts() == ["going", "quiet", "tuned", "walker"]
-        page.get_by_role("button", name="Env steps").last.click()
-        assert page.locator(names).all_inner_texts()[0] == "tuned"
+        look.wait("document.querySelectorAll('#runs-body tr').length === 5")
+        look.shows("#folder", "Tick runs")
+        names, head = "#runs-body td.name", page.locator("#runs-head")
+        head.get_by_role("button", name="Run", exact=True).click()
+        assert page.locator(names).all_inner_texts()[:3] == ["going", "killed", "quiet"]
+        head.get_by_role("button", name="Best return").click()
+        head.get_by_role("button", name="Seed").click()
+        order = ["tuned", "walker", "going", "killed", "quiet"]
+        assert page.locator(names).all_inner_texts() == order
         page.locator("#runs-filter").fill("walker2d fin")
         assert page.locator(names).all_inner_texts() == ["walker"]
+        page.locator("#runs-filter").fill("batch_size 65,536")
+        assert page.locator(names).all_inner_texts() == ["quiet"]
         page.locator("#runs-filter").fill("nothing like it")
         look.shows("#runs", "No matching runs")
         page.locator("#runs-filter").fill("")
-        page.get_by_role("link", name="tuned").click()
+        look.shoot("list")
+        for name in ("tuned", "quiet", "walker"):
+            page.get_by_label(f"Compare {name}").check()
+        look.wait("document.querySelectorAll('.task').length === 2")
+        pendulum, walker = '.task[aria-label="Pendulum-v1"]', '.task[aria-label="Walker2d-v5"]'
+        look.shows(f"{pendulum} .legend", "tuned")
+        look.shows(f"{walker} .legend", "walker")
+        assert "walker" not in look.text(pendulum)
+        used = {name: look.colours("#runs-body", name) for name in ("tuned", "quiet", "walker")}
+        assert len(set.union(*used.values())) == 3, "a colour each"
+        for name, colour in used.items():
+            assert look.colours(".task .legend", name) == colour
+        assert look.colours(f"{pendulum} .compare", "quiet") == used["quiet"]
+        for name in ("run-1", "run-2"):
+            assert look.painted(pendulum, name) > 50
+        assert look.painted(pendulum, "run-3") == 0, "that is the walker's"
+        look.shoot("folder")
+
+        page.get_by_role("link", name="tuned").first.click()
         look.wait("Number(document.querySelector('#return-chart').dataset.points) >= 60")
-        page.get_by_role("button", name="Updates", exact=True).click()
-        page.get_by_label("Compare quiet").check()
-        look.wait("document.querySelector('#comparison').textContent.includes('seed')")
-        look.shows("#return-chart", "quiet")
-        look.shows("#return-chart", "1 other run")
-        tuner = look.text("#tuner")
-        assert "samplers 4 -> 6" in tuner
-        assert "+18 %" in tuner
+        page.locator("#run").get_by_role("button", name="Updates", exact=True).click()
+        look.shows("#return-chart .legend", "quiet")
+        legend = page.locator("#return-chart .legend .dot")
+        assert legend.count() == 2, "the open run is ticked too, and drawn once"
+        for name in ("tuned", "quiet"):
+            assert look.colours("#return-chart .legend", name) == used[name]
+            assert look.colours("#comparison", name) == used[name]
+        look.shows("#comparison", "learner.batch_size")
+        look.shows("#comparison", "65,536")
+        look.shoot("run")
+        page.mouse.wheel(0, 4000)
+        page.locator("#open-runs").click()
+        page.wait_for_timeout(100)
+        for name, colour in used.items():
+            assert look.colours("#runs-body", name) == colour
+        quiet = page.locator("#runs-body tr", has_text="quiet").inner_text()
+        for words in ("Pendulum-v1", "sac", "200", "learner.batch_size 65,536"):
+            assert words in quiet
+        look.shoot("drawer", full=False)
+        page.get_by_label("Compare quiet").uncheck()
+        look.wait("document.querySelector('#comparison').hidden")
+        page.keyboard.press("Escape")
+        assert not page.locator("#runs").is_visible()
+
+
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
+def test_a_run_that_has_ended_says_so_everywhere(
+    browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
+) -> None:
+    run = fill(tmp_path)
+    with dashboard(run) as address, tab(browser, size, scheme) as look:
+        page = look.page
+        page.goto(address)
+        look.wait("Number(document.querySelector('#return-chart').dataset.points) >= 60")
+        assert not re.search("filming|so far|limits the run", look.text("#run"), re.IGNORECASE)
+        look.shows("#picture-note", "after 900 updates")
+        foot = "document.querySelector('#return-chart .foot').textContent"
+        look.wait(f"{foot} === 'Target 5,000 (above this scale)'")
+        assert look.painted("#return-chart", "faint") > 40, "drawn at the edge"
+        tried, undone = page.locator("#tuner tbody tr").all_inner_texts()[::-1]
+        assert re.split(r"\s*\t\s*", tried)[1:4] == ["samplers 4 -> 6", "Kept", "+18 %"]
+        assert re.split(r"\s*\t\s*", undone)[1:4] == [
+            "batch 256 -> 512",
+            "Undone",
+            "\N{MINUS SIGN}2 %",
+        ]
+        look.shows("#tuner-note", "2 changes tried, 1 kept")
+        look.shows("#losses", "Loss of the critics")
         look.shows("#faults", "evaluator-0 was ended by signal 9")
         page.locator("#config-filter").fill("capacity")
         look.shows("#config", "40 bytes each")
         look.shows("#config", "1,000,000")
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= size["width"], "nothing hangs over the edge"
-        look.shoot(f"runs-{'wide' if size is WIDE else 'narrow'}-{scheme}")
+        page.locator("#config-filter").fill("")
+        look.shoot("ended")
+        page.locator("#open-runs").click()
+        page.get_by_role("link", name="killed").click()
+        look.shows("#banner", "was killed")
+        look.shows("#state", "killed")
+        assert not re.search("filming|so far|limits the run", look.text("#run"), re.IGNORECASE)
+        look.shoot("killed")
 
 
-def test_what_is_missing_is_explained(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "scheme"), LOOKS)
+def test_a_run_that_begins_is_loading_then_starting_then_has_a_point(
+    browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
+) -> None:
     run = make_run(tmp_path, "fresh", state="running", num=0)
-    write(run / "status.json", {"state": "running", "pids": {"supervisor": 1}, "warnings": []})
-    with dashboard(run) as address, tab(browser, NARROW) as look:
-        look.page.goto(address)
-        look.wait("document.querySelector('#return-chart').textContent.includes('starting')")
+    live = {"state": "running", "pids": {"supervisor": os.getpid()}, "warnings": []}
+    write(run / "status.json", live)
+    with dashboard(run) as address, tab(browser, size, scheme) as look:
+        page = look.page
+        held: list[Any] = []
+
+        def hold(route: Any) -> None:
+            held.append(route)
+
+        page.route("**/api/runs", hold)
+        page.route("**/api/runs/*/events", hold)
+        page.goto(address)
+        look.wait("document.querySelector('#loading').offsetHeight > 0")
+        look.shoot("loading")
+        assert "Loading" in look.text("#title")
+        while not held:
+            page.wait_for_timeout(20)
+        held.pop().continue_()
+        page.unroute("**/api/runs")
+        look.shows("#title", "fresh")
+        look.wait("document.querySelector('#loading').offsetHeight > 0")
+        assert not page.locator("#run").is_visible()
+        assert "No runs" not in look.text("body")
+        while not held:
+            page.wait_for_timeout(20)
+        held.pop().continue_()
+        page.unroute("**/api/runs/*/events")
+        look.shows("#return-chart", "starting")
         look.shows(".picture", "Rendering is off")
         assert "Available after the first update" in look.text("#losses")
         assert "No faults" in look.text("#faults")
-        look.shoot("empty-narrow-light")
+        look.shoot("starting")
         problem = "no way to draw without a display. Debian: apt install libegl1"
         (run / "live").mkdir()
         write(run / "live" / "view.json", {"problem": problem})
-        look.wait("document.querySelector('.picture').textContent.includes('apt install')")
-    with dashboard(tmp_path / "fresh" / "metrics") as address, tab(browser) as look:
+        look.shows(".picture", "apt install")
+        axes = {"time_s": 3.0, "env_steps": 3000, "updates": 300}
+        returns = {"eval/mean_reward": -1200.0, "eval/min_reward": -1400.0}
+        append(run, "evaluator-0", axes | returns | {"eval/max_reward": -1100.0})
+        look.wait("document.querySelector('#return-chart').dataset.points === '1'")
+        look.wait("document.querySelector('#return-chart canvas')")
+        page.wait_for_timeout(200)
+        assert look.painted("#return-chart", "run-1") > 30, "a point"
+        look.shoot("one-evaluation")
+
+
+def test_a_folder_without_runs_says_how_to_begin(browser: Any, tmp_path: Path) -> None:
+    with dashboard(tmp_path) as address, tab(browser) as look:
         look.page.goto(address)
-        look.wait("document.querySelector('#runs-empty').textContent.includes('spreeze train')")
+        look.shows("#runs-empty", "spreeze train")
+        look.shows("#title", "No runs yet")
+        look.page.goto(f"{address.partition('?')[0]}#/{'0' * 16}")
+        look.shows("#banner", "no such run")
+        look.complaints = [c for c in look.complaints if "404" not in c]
+        look.shoot("no-runs")
 
 
 @pytest.mark.fault("F78")

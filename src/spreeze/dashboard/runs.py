@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from spreeze.errors import DamagedFile
+from spreeze.store.differences import Knobs, differing_knobs
 from spreeze.store.files import open_inside, read_json
 from spreeze.store.rundir import RunDir, run_facts
 
@@ -24,6 +25,7 @@ MAX_FILE_BYTES, MAX_TEXT_CHARS, MAX_ITEMS, MAX_DEPTH = 4 << 20, 2000, 2000, 8
 MAX_VIDEO_BYTES = 64 << 20
 RESCAN_S = 2.0
 MAX_RUNS = 1000
+MAX_DIFFERENCES, MAX_VALUE_CHARS = 60, 200
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class RunIndex:
         self._runs: dict[str, StoredRun] = {}
         self._scanned_s = -math.inf
         self._facts: dict[str, tuple[object, dict[str, Any]]] = {}
+        self._compared: list[tuple[str, float | None]] = []
+        self._differences: dict[str, Knobs] = {}
 
     def runs(self) -> dict[str, StoredRun]:
         """Runs by id, oldest first. Links are not followed, so a run outside the folder is never found."""
@@ -129,8 +133,13 @@ class RunIndex:
         return self._runs
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per run, newest first."""
-        return [self._row(run) for run in reversed(self.runs().values())]
+        """One row per run, newest first. `differs` has the settings in which runs of its task differ."""
+        rows = [self._row(run) for run in reversed(self.runs().values())]
+        stamp = [(row["id"], row["began"]) for row in rows]
+        if stamp != self._compared:
+            self._differences = self._compare(rows)
+            self._compared = stamp
+        return [row | {"differs": self._differences[row["id"]]} for row in rows]
 
     def _row(self, run: StoredRun) -> dict[str, Any]:
         stamp = tuple(_stamp(run.path / f"{name}.json") for name in ("status", "summary"))
@@ -140,6 +149,27 @@ class RunIndex:
             known = (stamp, {"id": run.id, **clean(run_facts(run)), **began})
             self._facts[run.id] = known
         return known[1]
+
+    def _compare(self, rows: list[dict[str, Any]]) -> dict[str, Knobs]:
+        """For each run, its settings that differ among the runs of its task; the algorithm has its own column."""
+        tasks: dict[str | None, list[str]] = {}
+        for row in rows:
+            tasks.setdefault(row["env"], []).append(row["id"])
+        found: dict[str, Knobs] = {}
+        for ids in tasks.values():
+            configs = [self._runs[run].read("config").get("config") for run in ids]
+            differing = differing_knobs([c if isinstance(c, dict) else {} for c in configs])
+            found |= {run: _bounded(knobs) for run, knobs in zip(ids, differing, strict=True)}
+        return found
+
+
+def _bounded(knobs: Knobs) -> Knobs:
+    """So many knobs, and no long texts, that a list of runs stays small."""
+    kept = [(name, value) for name, value in knobs.items() if name != "algo"][:MAX_DIFFERENCES]
+    return {
+        n: v if len(str(v)) <= MAX_VALUE_CHARS else f"{str(v)[:MAX_VALUE_CHARS]}..."
+        for n, v in kept
+    }
 
 
 def _stamp(path: Path) -> float | None:

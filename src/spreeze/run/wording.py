@@ -39,7 +39,14 @@ def describe_bottleneck(bottleneck: Bottleneck, device: str) -> str:
 
 def describe_changes(changes: tuple[Change, ...]) -> str:
     """The settings that the controller tried: `batch 256 -> 512`."""
-    return ", ".join(f"{KNOB_NAMES[knob]} {old:g} -> {new:g}" for knob, old, new in changes)
+    return ", ".join(
+        f"{KNOB_NAMES[knob]} {_exact(old)} -> {_exact(new)}" for knob, old, new in changes
+    )
+
+
+def _exact(value: float) -> str:
+    """A whole number with all its digits, any other with three."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:.3g}"
 
 
 def describe_rates(rates: Rates) -> str:

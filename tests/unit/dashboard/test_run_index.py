@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fake_runs import make_run
+from fake_runs import make_run, write
 from spreeze.dashboard.runs import RunIndex, clean
 
 
@@ -29,6 +29,28 @@ def test_the_index_finds_runs_as_they_appear(
     row = index.table()[0]
     assert (row["env"], row["algo"]) == ("Pendulum-v1", "sac")
     assert set(index.runs()) == {row["id"] for row in index.table()}
+
+
+def test_runs_of_a_task_have_the_settings_that_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.dashboard.runs.RESCAN_S", -1.0)
+    index = RunIndex(tmp_path)
+    for name, batch_size in (("a", 64), ("b", 128), ("broken", "x" * 10**5)):
+        run = make_run(tmp_path, name, seed=len(name))
+        stored = json.loads((run / "config.json").read_text())
+        stored["config"]["learner"]["batch_size"] = batch_size
+        write(run / "config.json", stored)
+    make_run(tmp_path, "c", env="Walker2d-v5")
+    differs = {row["name"]: row["differs"] for row in index.table()}
+    assert differs["a"] == {"learner.batch_size": 64}
+    assert differs["b"] == {"learner.batch_size": 128}
+    assert differs["c"] == {}, "the only run of its task"
+    assert len(differs["broken"]["learner.batch_size"]) < 300
+    write(tmp_path / "b" / "config.json", {"config": 7})
+    (tmp_path / "broken" / "config.json").unlink()
+    differs = {row["name"]: row["differs"] for row in index.table()}
+    assert differs == {"a": {}, "b": {}, "c": {}}
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,24 @@
 // The page: which run is shown, and the stream of its events.
-import { at, clock, el, fill, say, short } from "/static/words.js";
-import { ReturnChart, showPicture } from "/static/overview.js";
+import { at, clock, el, fill, plural, say, short } from "/static/words.js";
+import { columns } from "/static/charts.js";
+import { ReturnChart } from "/static/returns.js";
+import { showPicture } from "/static/picture.js";
 import { Panels } from "/static/panels.js";
 import { RunList } from "/static/runs.js";
+import { TaskPanels, comparison, position } from "/static/compare.js";
 
 const KEEP_ROWS = 4000, LIST_EVERY_MS = 5000, LINGER_MS = 10000, RETRY_MS = 5000;
 const ENDED = ["finished", "interrupted", "failed", "killed"];
+const EVALUATION = ["eval/mean_reward", "eval/min_reward", "eval/max_reward"];
 
-const empty = () => ({ tables: {}, notes: [], status: {}, summary: {}, view: {}, videos: [], frame: 0 });
+// `loaded`: whether the first message about the run has arrived.
+const empty = () => ({ loaded: false, tables: {}, notes: [], status: {}, summary: {}, view: {}, videos: [], frame: 0 });
 
-const page = { id: null, data: empty(), about: {}, source: null, lost: false };
-const list = new RunList(() => draw());
-const returns = new ReturnChart(list);
+const page = { id: null, data: empty(), about: {}, source: null, lost: false, missing: false, axis: "time_s" };
+const list = new RunList(() => { draw(); list.loadCurves(ask).then(draw); });
+const returns = new ReturnChart(at("return-chart"));
 const panels = new Panels();
+const tasks = new TaskPanels(list);
 
 async function ask(address) {
   const answer = await fetch(address);
@@ -22,38 +28,39 @@ async function ask(address) {
 
 async function refreshList() {
   try {
-    const found = await ask("/api/runs");
+    const found = await ask("/api/runs"), first = !list.loaded;
     list.set(found);
-    if (page.id === null && location.hash.length < 3) {
-      const first = found.first ?? (found.runs.length === 1 ? found.runs[0].id : null);
-      if (first) location.replace(`#/${first}`);
-    }
-    await list.loadCurves(ask, page.id);
-    draw();
+    page.lost = page.lost && page.id !== null && !over();
+    const only = found.first ?? (found.runs.length === 1 ? found.runs[0].id : null);
+    if (first && page.id === null && location.hash.length < 3 && only) return location.replace(`#/${only}`);
+    await list.loadCurves(ask);
   } catch {
     page.lost = true;
-    banner();
   }
+  draw();
 }
 
 async function show(id) {
   page.source?.close();
-  Object.assign(page, { id, data: empty(), about: {}, source: null, lost: false });
+  Object.assign(page, { id, data: empty(), about: {}, source: null, lost: false, missing: false });
   returns.forget();
   panels.forget();
-  at("run").hidden = id === null;
   list.current = id;
+  openList(false);
   scrollTo(0, 0);
-  if (id === null) return draw();
+  draw();
+  if (id === null) return;
   try {
-    page.about = await ask(`/api/runs/${id}`);
+    const about = await ask(`/api/runs/${id}`);
+    if (page.id !== id) return; // another run was opened in between
+    page.about = about;
   } catch {
-    at("run").hidden = true;
-    page.id = null;
+    if (page.id !== id) return;
+    Object.assign(page, { id: null, missing: true });
+    list.current = null;
     return draw();
   }
   listen();
-  list.loadCurves(ask, id).then(draw);
 }
 
 function listen() {
@@ -67,7 +74,7 @@ function listen() {
     page.lost = true;
     if (over() || source.readyState === EventSource.CLOSED) stop(source);
     if (!over()) setTimeout(listen, RETRY_MS);
-    banner();
+    draw();
   };
 }
 
@@ -82,7 +89,8 @@ function receive(message) {
     showPicture(page.id, page.data, over());
     return;
   }
-  const data = page.data = message.snapshot ? empty() : page.data;
+  const wasOver = over(), data = page.data = message.snapshot ? empty() : page.data;
+  data.loaded = true;
   for (const [role, { columns, rows }] of Object.entries(message.tables ?? {})) {
     const table = data.tables[role] ??= { columns, rows: [] };
     table.columns = columns;
@@ -90,7 +98,6 @@ function receive(message) {
     if (table.rows.length > KEEP_ROWS) table.rows = table.rows.filter((_, i) => i % 2 === 0);
   }
   data.notes.push(...(message.notes ?? []));
-  const wasOver = over();
   for (const name of ["status", "summary", "view", "videos", "frame"]) if (name in message) data[name] = message[name];
   if (over() && !wasOver) {
     const source = page.source;
@@ -100,68 +107,109 @@ function receive(message) {
   draw();
 }
 
-const over = () => ENDED.includes(page.data.summary.state) || ENDED.includes(page.data.status.state);
-
-function stateOf() {
-  const known = list.row(page.id)?.state;
-  if (known === "killed") return "killed";
+function state() {
+  if (list.row(page.id)?.state === "killed") return "killed"; // its status.json still says running
   return page.data.summary.state ?? page.data.status.state ?? "starting";
 }
 
+const over = () => ENDED.includes(state());
+
 function banner() {
-  const node = at("banner");
+  const running = page.id !== null && !over();
   let text = "";
-  if (stateOf() === "killed") text = "This run was killed before it could write a summary.";
-  else if (page.lost && over()) text = "";
-  else if (page.lost) text = "Connection lost, retrying. If the run has ended, open it with: spreeze dashboard";
-  node.hidden = !text;
-  node.textContent = text;
+  if (page.missing) text = "There is no such run in this folder.";
+  else if (page.lost && running) text = "Connection lost, retrying. If the run has ended, open it with: spreeze dashboard";
+  else if (page.lost) text = "This page is no longer served. Open it again with: spreeze dashboard";
+  else if (page.id !== null && state() === "killed") text = "This run was killed before it could write a summary.";
+  at("banner").hidden = !text;
+  say("banner", text);
 }
 
 function header() {
   const { data, about } = page, config = about.config ?? {}, progress = data.status.progress ?? {};
+  at("state").hidden = page.id === null || !data.loaded;
+  at("facts").hidden = page.id === null || !data.loaded;
   if (page.id === null) {
-    say("title", list.rows.length ? `Runs in ${list.folder}` : "No runs yet");
-    at("state").hidden = true;
-    at("facts").replaceChildren();
+    say("title", !list.loaded ? "Loading runs" : list.rows.length ? "All runs" : "No runs yet");
     document.title = "Spreeze";
     return;
   }
-  const state = stateOf();
-  say("title", about.name ?? "");
-  document.title = `${about.name ?? ""} · Spreeze`;
+  const name = about.name ?? list.row(page.id)?.name, now = state();
+  say("title", name ?? "Loading the run");
+  document.title = `${name ?? "Run"} · Spreeze`;
   const pill = at("state");
-  pill.hidden = false;
-  pill.textContent = state;
-  pill.className = `pill ${ENDED.includes(state) || state === "running" ? state : "starting"}`;
+  pill.textContent = now;
+  pill.className = `pill ${ENDED.includes(now) || now === "running" ? now : "starting"}`;
   const s = data.summary, best = s.best_return ?? progress.best_return;
   const facts = [
     ["Task", `${config.env ?? "–"}`], ["Algorithm", config.algo ?? "–"], ["Seed", `${config.seed ?? "–"}`],
     ["Elapsed", clock(s.wall_s ?? progress.time_s)], ["Best return", short(best, 4)],
     ["Env steps", short(s.env_steps ?? progress.env_steps)], ["Updates", short(s.updates ?? progress.updates)],
   ];
-  fill(at("facts"), facts, () => facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  fill(at("facts"), facts, () => facts.map(([title, value]) => el("div", {}, el("dt", {}, title), el("dd", {}, value))));
 }
 
-let waiting = false;
+// The open run, and the ticked runs of its task.
+function drawReturns() {
+  const { id, data, about, axis } = page, env = list.row(id)?.env ?? about.config?.env;
+  const others = list.tasks().get(env) ?? [], own = columns(data.tables["evaluator-0"], axis, EVALUATION) ?? [[], [], [], []];
+  const runs = [{ id, name: about.name ?? "", colour: list.colour(id), data: own }, ...others.map((row) => list.line(row, position(axis)))];
+  returns.draw(runs, axis, waiting(data), about.config?.target ?? null);
+  const elsewhere = [...list.tasks()].filter(([task]) => task !== env).flatMap(([, rows]) => rows).length;
+  say("return-note", elsewhere ? `${plural(elsewhere, "ticked run")} of other tasks under All runs` : "");
+  const rows = [list.row(id), ...others].filter(Boolean);
+  at("comparison").hidden = rows.length < 2;
+  fill(at("comparison-table"), rows.map((row) => [row, list.colour(row.id)]), () => (rows.length > 1 ? [comparison(list, rows)] : []));
+}
+
+function waiting(data) {
+  const progress = data.status.progress;
+  if (over()) return "This run ended before its first evaluation.";
+  if (!progress) return "The run is starting.";
+  if (!progress.updates) return `Collecting the first transitions: ${short(progress.env_steps)} env steps so far.`;
+  return "Learning. The first evaluation is in progress.";
+}
+
+let drawing = false;
 function draw() {
-  if (waiting) return;
-  waiting = true;
+  if (drawing) return;
+  drawing = true;
   requestAnimationFrame(() => {
-    waiting = false;
+    drawing = false;
+    const open = page.id !== null;
+    document.body.dataset.page = open ? "run" : "folder";
+    document.body.classList.toggle("comparing", list.ticked.size > 0);
     header();
     banner();
     list.draw();
-    if (page.id === null) return;
-    returns.draw(page.id, page.data, page.about);
+    for (const button of document.querySelectorAll("[data-axis]")) button.setAttribute("aria-pressed", String(button.dataset.axis === page.axis));
+    at("loading").hidden = open ? page.data.loaded : list.loaded;
+    at("runs").hidden = !list.loaded;
+    at("run").hidden = !open || !page.data.loaded;
+    at("folder").hidden = open || !list.loaded;
+    if (!open) return tasks.draw(page.axis);
+    if (!page.data.loaded) return;
+    drawReturns();
     showPicture(page.id, page.data, over());
     panels.draw(page.data, page.about, over());
   });
 }
 
+// With an open run the list is a drawer; on the folder's page it is always there.
+function openList(open) {
+  document.body.classList.toggle("listing", open);
+  at("open-runs").setAttribute("aria-expanded", String(open));
+}
+
 const route = () => show(/^#\/[0-9a-f]{16}$/.test(location.hash) ? location.hash.slice(2) : null);
 
 addEventListener("hashchange", route);
+addEventListener("keydown", (event) => event.key === "Escape" && openList(false));
+at("open-runs").addEventListener("click", () => {
+  if (page.id === null) scrollTo(0, 0);
+  else openList(!document.body.classList.contains("listing"));
+});
+at("close-runs").addEventListener("click", () => openList(false));
 // A hidden page closes its stream: browsers allow few connections per server.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
@@ -174,10 +222,9 @@ document.addEventListener("visibilitychange", () => {
 });
 // The token is in a cookie now, so it does not have to stay in the address bar.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
-for (const button of at("axis").children) {
+for (const button of document.querySelectorAll("[data-axis]")) {
   button.addEventListener("click", () => {
-    returns.axis = button.dataset.axis;
-    for (const other of at("axis").children) other.setAttribute("aria-pressed", String(other === button));
+    page.axis = button.dataset.axis;
     draw();
   });
 }

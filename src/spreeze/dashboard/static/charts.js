@@ -1,4 +1,5 @@
 // Charts: uPlot with the page's colours, and a legend that shows the values under the cursor.
+// A series whose `dot` is false is in the legend without one: it belongs to the series before it.
 import { clock, el, short } from "/static/words.js";
 
 const all = new Set();
@@ -15,9 +16,10 @@ const THEME = matchMedia("(prefers-color-scheme: dark)");
 THEME.addEventListener("change", () => all.forEach((c) => c.plot && c.plot.redraw(false)));
 
 export class Chart {
-  // series: [{label, colour, format, width, dash, fill, scale, faint}]; data: [xs, ...ys]
-  constructor(host, { series, height = 150, axis = "time_s", legend = true, axes = true, bands, zero = false, hlines = [] }) {
-    Object.assign(this, { host, series, height, axis, legend, axes, bands, zero, hlines });
+  // series: [{label, colour, format, width, dash, fill, scale, dot}]; data: [xs, ...ys]
+  // target: {value, colour, placed}; `placed` is told whether it is below (-1), in (0) or above (1) the scale.
+  constructor(host, { series, height = 150, axis = "time_s", legend = true, axes = true, bands, zero = false, target = null }) {
+    Object.assign(this, { host, series, height, axis, legend, axes, bands, zero, target });
     this.data = null;
     this.plot = null;
     this.empty = el("p", { class: "empty" });
@@ -56,7 +58,8 @@ export class Chart {
   options() {
     const text = () => colour("faint"), grid = () => colour("grid");
     const font = "11px system-ui, sans-serif";
-    const scales = { x: { time: false } };
+    const around = (value) => { const pad = Math.abs(value) * 0.1 || 1; return [value - pad, value + pad]; };
+    const scales = { x: { time: false, range: (u, low, high) => (low === null ? [0, 1] : low === high ? around(low) : [low, high]) } };
     const right = this.series.some((s) => s.scale === "right");
     const range = (u, low, high) => {
       if (low === null) return [0, 1];
@@ -81,26 +84,36 @@ export class Chart {
       cursor: { show: this.axes, y: false, points: { size: 7 }, drag: { x: this.axes, y: false } },
       series: [{}, ...this.series.map((s) => ({
         label: s.label, scale: s.scale ?? "y", stroke: () => colour(s.colour), width: s.width ?? 1.75, dash: s.dash,
-        fill: s.fill ? () => colour(s.fill) : undefined, points: { show: s.points ?? false }, spanGaps: true,
+        fill: s.fill ? () => colour(s.fill) : undefined, points: { show: true, size: 9, fill: () => colour(s.colour), filter: alone }, spanGaps: true,
       }))],
-      hooks: { setCursor: [() => this.showLegend()], draw: [(u) => this.drawLines(u)] },
+      hooks: { setCursor: [() => this.showLegend()], draw: [(u) => this.drawTarget(u)] },
     };
   }
 
-  drawLines(u) {
-    for (const { value, colour: name } of this.hlines) {
-      if (value === null || value === undefined || value < u.scales.y.min || value > u.scales.y.max) continue;
-      const y = Math.round(u.valToPos(value, "y", true)), { left, width } = u.bbox;
-      u.ctx.save();
-      u.ctx.strokeStyle = colour(name);
-      u.ctx.setLineDash([5 * devicePixelRatio, 5 * devicePixelRatio]);
-      u.ctx.lineWidth = devicePixelRatio;
+  // A target outside the scale is drawn at the edge, with an arrow.
+  drawTarget(u) {
+    if (!Number.isFinite(this.target?.value)) return;
+    const { value, colour: name, placed } = this.target, { min, max } = u.scales.y, { left, top, width, height } = u.bbox;
+    const beyond = value > max ? 1 : value < min ? -1 : 0, ratio = devicePixelRatio;
+    const y = beyond ? (beyond > 0 ? top + ratio : top + height - ratio) : Math.round(u.valToPos(value, "y", true));
+    u.ctx.save();
+    u.ctx.strokeStyle = u.ctx.fillStyle = colour(name);
+    u.ctx.setLineDash([5 * ratio, 5 * ratio]);
+    u.ctx.lineWidth = ratio;
+    u.ctx.beginPath();
+    u.ctx.moveTo(left, y);
+    u.ctx.lineTo(left + width, y);
+    u.ctx.stroke();
+    if (beyond) {
+      const x = left + width - 8 * ratio, size = 6 * ratio;
       u.ctx.beginPath();
-      u.ctx.moveTo(left, y);
-      u.ctx.lineTo(left + width, y);
-      u.ctx.stroke();
-      u.ctx.restore();
+      u.ctx.moveTo(x, y);
+      u.ctx.lineTo(x - size, y + beyond * 1.5 * size);
+      u.ctx.lineTo(x + size, y + beyond * 1.5 * size);
+      u.ctx.fill();
     }
+    u.ctx.restore();
+    placed(beyond);
   }
 
   showLegend() {
@@ -111,7 +124,7 @@ export class Chart {
       const ys = this.data[i + 1];
       const index = hover ?? lastNumber(ys);
       const value = near(ys, index);
-      return [el("span", { class: "key" }, el("i", { class: `dot c-${s.colour}` }), `${s.label} `,
+      return [el("span", { class: "key", title: s.title ?? "" }, s.dot === false ? null : el("i", { class: `dot c-${s.colour}` }), `${s.label} `,
         el("b", {}, value === null ? "–" : (s.format ?? short)(value)))];
     });
     const x = hover === null || hover === undefined ? null : this.data[0][hover];
@@ -128,6 +141,12 @@ export class Chart {
     this.plot?.destroy();
     all.delete(this);
   }
+}
+
+// A line needs two points, so a single one gets a dot.
+function alone(u, index) {
+  const found = u.data[index].flatMap((y, i) => (y === null || y === undefined ? [] : [i]));
+  return found.length === 1 && u.series[index].width > 0 ? found : [];
 }
 
 function lastNumber(values) {

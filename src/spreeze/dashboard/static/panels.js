@@ -1,5 +1,5 @@
 // Everything below the first row: pipeline, rates, CPU and GPU, lag, replay, tuner, losses, faults, configuration.
-import { at, clock, el, fill, percent, say, short } from "/static/words.js";
+import { at, clock, el, fill, metricName, percent, plural, say, setting, short } from "/static/words.js";
 import { Chart, columns, last } from "/static/charts.js";
 import { showStrip } from "/static/strip.js";
 
@@ -41,7 +41,7 @@ export class Panels {
     this.drawReplay(data, about);
     showTuner(data, over);
     this.drawLosses(data);
-    showFaults(data);
+    showFaults(data, over);
     showConfig(about);
   }
 
@@ -121,7 +121,7 @@ export class Panels {
       this.losses = names;
       return names.map((name) => {
         const host = el("div", { class: "plot" });
-        this.charts[name] = new Chart(host, { series: [{ label: name.slice(6).replaceAll("_", " "), colour: "loss", width: 1.5 }], height: 120 });
+        this.charts[name] = new Chart(host, { series: [{ label: metricName(name), title: name, colour: "loss", width: 1.5 }], height: 120 });
         return host;
       });
     });
@@ -129,9 +129,11 @@ export class Panels {
   }
 }
 
+const kept = (note) => note["tuner/kept"] === 1, RESULTS = { 1: "Kept", 0: "Undone" };
+
 function showTuner(data, over) {
   const decisions = data.notes.filter((note) => Object.keys(note).some((key) => key.startsWith("tuner/")));
-  say("tuner-note", decisions.length ? `${decisions.length} ${decisions.length === 1 ? "change" : "changes"}` : "");
+  say("tuner-note", decisions.length ? `${plural(decisions.length, "change")} tried, ${decisions.filter(kept).length} kept` : "");
   const end = data.summary.wall_s ?? data.status.progress?.time_s ?? 1;
   fill(at("tuner"), [decisions, decisions.length ? Math.round(end / 5) : 0, over], () => {
     if (!decisions.length) {
@@ -141,40 +143,39 @@ function showTuner(data, over) {
     }
     const line = el("div", { class: "timeline" });
     for (const note of decisions) {
-      const dot = el("i", { title: `${clock(note.time_s)}: ${note["tuner/change"] ?? ""}` });
+      const dot = el("i", { class: kept(note) ? "kept" : "", title: `${clock(note.time_s)}: ${note["tuner/change"] ?? ""}` });
       dot.style.left = `${Math.min(100, (100 * note.time_s) / end)}%`;
       line.append(dot);
     }
     const rows = decisions.slice(-30).reverse().map((note) => el("tr", {},
       el("td", { class: "num" }, clock(note.time_s)), el("td", {}, asText(note["tuner/change"])),
-      el("td", { class: "dim" }, asText(note["tuner/seen"])), el("td", { class: "num" }, gain(note["tuner/gain"]))));
-    const head = el("tr", {}, ...["Time", "Change", "Rates before", "Gain"].map((name) => el("th", {}, name)));
-    return [line, el("div", { class: "scroll" }, el("table", { class: "list" }, el("thead", {}, head), el("tbody", {}, ...rows)))];
+      el("td", {}, el("span", { class: `pill ${kept(note) ? "kept" : ""}` }, RESULTS[note["tuner/kept"]] ?? "–")),
+      el("td", { class: "num" }, gain(note["tuner/gain"])), el("td", { class: "dim" }, asText(note["tuner/seen"]))));
+    const titles = ["Time", "Change", "Result", "Learning speed", "Rates before"];
+    const head = el("tr", {}, ...titles.map((name) => el("th", {}, name)));
+    return [line, el("div", { class: "scroll" }, el("table", { class: "tuner" }, el("thead", {}, head), el("tbody", {}, ...rows)))];
   });
 }
 
 const asText = (value) => (value === undefined || value === null ? "" : typeof value === "number" ? short(value) : String(value));
-const gain = (value) => (typeof value === "number" ? `${value >= 0 ? "+" : "−"}${Math.abs(Math.round(value * 1000) / 10)} %` : asText(value));
+const gain = (value) => (typeof value === "number" ? `${value >= 0 ? "+" : "−"}${Math.round(Math.abs(100 * value))} %` : asText(value));
 
-function showFaults(data) {
+function showFaults(data, over) {
   const events = data.notes.filter((note) => note.event), open = data.status.open_warnings ?? [];
-  const restarts = data.summary.restarts;
-  fill(at("faults"), [events, open, restarts], () => {
+  fill(at("faults"), [events, open, over], () => {
     if (!events.length && !open.length) return [el("p", { class: "empty good" }, "No faults.")];
     const item = (when, text, kind) => el("li", { class: kind }, el("span", { class: "num dim" }, when), " ", text);
-    return [el("ul", { class: "events" }, ...open.map((text) => item("now", text, "warn")),
+    return [el("ul", { class: "events" }, ...open.map((text) => item(over ? "at the end" : "now", text, "warn")),
       ...events.slice(-50).reverse().map((note) => item(clock(note.time_s), note.event, "past")))];
   });
 }
-
-const shown = (value) => (typeof value === "number" && value >= 1e4 ? value.toLocaleString("en") : String(value ?? "–"));
 
 function showConfig(about) {
   const wanted = at("config-filter").value.toLowerCase();
   fill(at("config"), [about.config, wanted], () => {
     const sections = { simulation: "env", hyper: "algo" }, rows = [], rest = [];
     const add = (name, value) => {
-      const reason = about.reasons?.[name] ?? "", text = (Array.isArray(value) ? value : [value]).map(shown).join(" ");
+      const reason = about.reasons?.[name] ?? "", text = setting(value);
       if (wanted && !`${name} ${text} ${reason}`.toLowerCase().includes(wanted)) return;
       (reason || wanted ? rows : rest).push(el("tr", {}, el("td", {}, el("code", {}, name)), el("td", { class: "value" }, text),
         el("td", { class: "dim" }, reason)));

@@ -15,7 +15,7 @@ export function showStrip(data, about, over) {
     const meter = stage.wait === null || stage.wait === undefined ? null : waits(stage);
     return el("li", { class: `stage ${limiting ? "limits" : ""} ${over ? "still" : ""}`, "data-role": stage.id },
       el("h3", {}, el("i", { class: `dot c-${stage.colour}` }), stage.title,
-        limiting ? el("span", { class: "tag" }, limits.length > 1 ? "busy" : "limits the run") : null),
+        limiting ? el("span", { class: "tag" }, limits.length > 1 ? (over ? "was busy" : "busy") : over ? "limited the run" : "limits the run") : null),
       el("p", { class: "rate" }, el("b", {}, stage.rate), " ", stage.unit),
       el("p", { class: "more" }, stage.more), meter);
   }));

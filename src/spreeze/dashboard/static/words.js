@@ -47,3 +47,21 @@ export function fill(host, key, build) {
   host.dataset.key = text;
   host.replaceChildren(...build());
 }
+
+// What the learner writes, in words. Metrics of your own algorithm keep their names.
+const METRICS = {
+  "train/critic_loss": "Loss of the critics", "train/actor_loss": "Loss of the actor", "train/q_mean": "Mean Q-value",
+  "train/value_mean": "Mean value target", "train/ent_coef": "Temperature", "train/entropy": "Entropy of the policy",
+  "train/edge_mass": "Probability of the outermost atoms", "train/clip_fraction": "Share of clipped actions",
+};
+
+export function metricName(name) {
+  if (Object.hasOwn(METRICS, name)) return METRICS[name];
+  const plain = name.slice(name.indexOf("/") + 1).replaceAll("_", " ");
+  return plain.charAt(0).toUpperCase() + plain.slice(1);
+}
+
+// The value of a setting.
+export const setting = (value) => (Array.isArray(value) ? value : [value]).map((v) => (typeof v === "number" && v >= 1e4 ? v.toLocaleString("en") : String(v ?? "–"))).join(" ");
+
+export const plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
