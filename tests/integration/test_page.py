@@ -81,7 +81,7 @@ class Tab:
     def shows(self, selector: str, words: str) -> None:
         """Wait until an element contains these words."""
         place = f"document.querySelector({json.dumps(selector)})"
-        self.wait(f"{place}.innerText.includes({json.dumps(words)})")
+        self.wait(f"{place}?.innerText.includes({json.dumps(words)})")
 
     def shoot(self, state: str, full: bool = True) -> None:
         """Keep a picture of the page, if pictures are wanted. Nothing may hang over its edge."""
@@ -312,6 +312,27 @@ def test_runs_are_sorted_filtered_and_compared(
         look.wait("document.querySelector('#comparison').hidden")
         page.keyboard.press("Escape")
         assert not page.locator("#runs").is_visible()
+
+
+def test_up_to_eight_runs_are_compared_each_in_its_colour(browser: Any, tmp_path: Path) -> None:
+    for number in range(10):
+        make_run(tmp_path, f"run{number}", seed=number, num=3)
+    with dashboard(tmp_path) as address, tab(browser) as look:
+        page = look.page
+        page.goto(address)
+        look.wait("document.querySelectorAll('#runs-body tr').length === 10")
+        page.get_by_label("Compare all").check()
+        look.wait("document.querySelectorAll('.task .legend .dot').length === 8")
+        left = page.locator("#runs-body tr", has=page.locator("input:not(:checked)"))
+        assert left.count() == 2
+        assert left.locator("input:disabled").count() == 2
+        name = left.first.locator("a").inner_text()
+        left.first.locator("a").click()
+        look.shows("#return-chart .legend", name)
+        look.wait("document.querySelectorAll('#return-chart .legend .dot').length === 9")
+        colours = [look.colours("#return-chart .legend", f"run{number}") for number in range(10)]
+        assert sorted(map(len, colours)) == [0, *[1] * 9]
+        assert len(set.union(*colours)) == 9
 
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)

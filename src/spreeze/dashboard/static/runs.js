@@ -123,7 +123,8 @@ export class RunList {
     say("runs-note", rows.length === this.rows.length ? `${rows.length} in ${this.folder}` : `${rows.length} of ${this.rows.length}`);
     at("runs-empty").hidden = rows.length > 0 || !this.loaded;
     say("runs-empty", this.rows.length ? "No matching runs." : "No runs in this folder yet. Start one: spreeze train Pendulum-v1");
-    this.all.checked = rows.length > 0 && rows.every((row) => this.ticked.has(row.id));
+    const ticked = rows.filter((row) => this.ticked.has(row.id)).length;
+    this.all.checked = ticked > 0 && (ticked === rows.length || this.ticked.size >= MAX_TICKED);
     fill(at("runs-body"), [rows, this.current, [...this.ticked]], () => rows.map((row) => this.item(row)));
   }
 
