@@ -32,7 +32,7 @@ VIDEO_HZ = 20.0
 VIDEO_LIMIT_S, MIN_FRAMES = 10.0, 10
 """A video gets the frames that can be drawn in this time, because training needs the cores; with fewer
 than the minimum it is not kept."""
-LAST_VIDEOS_S = 4.0
+LAST_VIDEOS_S = 3.0
 """The same limit for all videos at the end together: the run is over and the user is waiting."""
 BETTER_BY = 0.1
 """A new best policy gets a video if it improves on the last one by this share of all progress so far ..."""
