@@ -127,6 +127,7 @@ def test_the_summary_has_what_scripts_rely_on(pendulum: Path) -> None:
     assert summary["reason"] == "target"
     assert summary["best_return"] >= -200
     assert 0 < summary["first_update_s"] < summary["time_to_target_s"] <= summary["wall_s"] < 60
+    assert 0 < summary["before_training_s"] < summary["first_update_s"], "--time counts from here"
     assert summary["update_frame_hz"] == pytest.approx(
         summary["update_hz"] * summary["batch_size"], rel=0.01
     )
@@ -578,6 +579,19 @@ def test_rates_count_from_the_first_update_in_every_mode(runs: str) -> None:
     assert 0 < run.summary["sample_hz"] <= 2000 + 16
 
 
+def test_a_run_that_could_not_learn_in_its_time_has_failed(runs: str) -> None:
+    knobs = {**SMALL, "serial": True, "learner.warmup_rows": 10_000}
+    few = "before its first update .*of 10,000.* or lower --learner.warmup-rows"
+    with pytest.raises(spreeze.RunFailed, match=few):
+        spreeze.train(fakes.ReachEnv, runs=runs, name="late", time="0.1s", **knobs)
+    summary = RunDir(Path(runs) / "late").read("summary")
+    assert (summary["state"], summary["reason"], summary["updates"]) == ("failed", "error", 0)
+    assert "nothing was learned" in summary["stop_reason"]
+    run = spreeze.train(fakes.ReachEnv, runs=runs, steps="200", **knobs)
+    assert run.summary["state"] == "finished", "it has made as many steps as it was to make"
+    assert "nothing was learned" in RunDir(run.path).read("status")["warnings"][0]
+
+
 @pytest.mark.fault("F19")
 def test_runs_that_start_in_the_same_second_have_different_names(runs: str) -> None:
     config = config_with(default_config(env="Pendulum-v1"), {"runs": runs})
@@ -640,12 +654,15 @@ def test_a_run_without_a_policy_is_not_offered_for_evaluation(tmp_path: Path) ->
     from spreeze.run.supervisor import Run
 
     (tmp_path / "checkpoints").mkdir()
-    counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz"), 0)
+    names = ("env_steps", "updates", "sample_hz", "update_hz", "before_training_s")
+    counts = dict.fromkeys(names, 0)
     returns = {"best_return": None, "final_return": None}
     summary = {**counts, **returns, "reason": "stopped", "wall_s": 0.5, "update_form": "plain"}
     run = Run(tmp_path, {**summary, "time_to_target_s": None, "out_of_memory": None})
     config = default_config(env="Pendulum-v1")
     assert "Next:" not in report(run, config)
+    few = dataclasses.replace(run, summary={**run.summary, "reason": "steps"})
+    assert "there was no update: nothing was learned, after 0.5 s:" in report(few, config)
     (tmp_path / "checkpoints" / "4").mkdir()
     assert "Next:" in report(run, config)
     own = dataclasses.replace(config, env="my.module:Mine", runs="my runs")
@@ -675,7 +692,8 @@ def test_a_run_that_ended_before_its_fastest_form_was_compiled_says_how_to_get_i
     from spreeze.run.supervisor import Run
 
     (tmp_path / "checkpoints").mkdir()
-    counts = dict.fromkeys(("env_steps", "updates", "sample_hz", "update_hz", "wall_s"), 9)
+    names = ("env_steps", "updates", "sample_hz", "update_hz", "wall_s", "before_training_s")
+    counts = dict.fromkeys(names, 9)
     unknown = ("best_return", "final_return", "time_to_target_s", "out_of_memory")
     summary = {
         **counts,

@@ -1,4 +1,7 @@
-"""The screen: a page on a terminal, or a line every few seconds. A thread draws what the supervisor hands over."""
+"""The screen: a page on a terminal that can redraw, elsewhere a line every few seconds.
+
+A thread draws what the supervisor hands over.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,14 @@ from typing import IO, BinaryIO, cast
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from spreeze.cli import silence
 from spreeze.cli.drawing import line, page, print_choices
 from spreeze.run.plan import Plan
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.start_up import Milestone
+from spreeze.run.wording import describe_awaited
 from spreeze.settings.config import Config
 from spreeze.store.rundir import RunDir
 
@@ -61,20 +67,22 @@ class Screen:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        """A page that is redrawn if the console is a terminal, otherwise lines."""
+        """A page that is redrawn if the console is a terminal that can do so, otherwise lines."""
         self.console = console or Terminal()
+        redraws = self.console.is_terminal and not self.console.is_dumb_terminal
         self._live = (
             Live(
                 console=self.console,
                 auto_refresh=False,
                 redirect_stdout=False,
                 redirect_stderr=False,
+                transient=True,  # until there is a page
             )
-            if self.console.is_terminal and self.console.file.isatty()
+            if redraws and self.console.file.isatty()
             else None
         )
         self._said_s = 0.0
-        self._announced: deque[Plan | str] = deque()
+        self._announced: deque[Plan | Milestone | str] = deque()
         self._next: tuple[Snapshot, RunDir, Config] | None = None
         self._wake, self._closing = threading.Event(), False
         self._error: BaseException | None = None
@@ -94,8 +102,8 @@ class Screen:
         self._wake.set()
         self._thread.join(LAST_LOOK_S)
 
-    def announce(self, what: Plan | str) -> None:
-        """Before the start: print a line of text, or the settings that were chosen, with reasons."""
+    def announce(self, what: Plan | Milestone | str) -> None:
+        """Before the start: say what is done until a milestone, print a text or the settings that were chosen."""
         self._announced.append(what)
         self._wake.set()
 
@@ -132,14 +140,19 @@ class Screen:
             if isinstance(self.console, Terminal):
                 self.console.close()
 
-    def _print(self, what: Plan | str) -> None:
-        if isinstance(what, str):
-            self.console.print(what, markup=False, soft_wrap=True)
-        else:
+    def _print(self, what: Plan | Milestone | str) -> None:
+        if isinstance(what, Plan):
             print_choices(self.console, what)
+            return
+        text = f"{describe_awaited(what)} ..." if isinstance(what, Milestone) else what
+        if self._live and isinstance(what, Milestone):  # the page takes its place
+            self._live.update(Text(text, style="dim"), refresh=True)
+        else:
+            self.console.print(text, markup=False, soft_wrap=True)
 
     def _draw(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         if self._live:
+            self._live.transient = False
             self._live.update(page(snap, run, config, self.console.width), refresh=True)
         elif time.monotonic() - self._said_s >= LINE_EVERY_S:
             if snap.page and not self._said_s:  # the token must not end up in a log file

@@ -1,28 +1,100 @@
-"""CPU use of the processes of a run, by role."""
+"""CPU use: how many cores the processes of a run use, by role, and how many other programs use."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+from typing import NamedTuple
 
 import psutil
 
+from spreeze.machine.facts import usable_cores
+from spreeze.store.metrics import Rate
+
+FULL = 0.9
+"""Use of the CPUs from which a process that is added takes time from the others."""
+
+
+class CpuUse(NamedTuple):
+    """What is used, in cores."""
+
+    roles: dict[str, float]
+    """By role, the programs included that it has started."""
+    others: float
+    """By programs that do not belong to the run."""
+    cores: int
+    """How many the run may use."""
+    cpus: int
+    """How many it shares with other programs: more than `cores` where a container's limit is lower."""
+
+    @property
+    def run(self) -> float:
+        """By all processes of the run."""
+        return sum(self.roles.values())
+
+    def metrics(self) -> dict[str, float]:
+        """As they are recorded: 100 is one core."""
+        roles = {f"perf/cpu_percent/{role}": 100 * use for role, use in self.roles.items()}
+        others = {"perf/cpu_percent_others": 100 * self.others}
+        return {"perf/cpu_percent": 100 * self.run, **roles, **others}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no CPU is idle."""
+        return self.run + self.others >= FULL * self.cpus
+
 
 class CpuMeter:
-    """Measures CPU use between two calls; psutil needs the same process objects each time."""
+    """Follows the processes of the run, this one and all that descend from it, and its CPUs."""
 
     def __init__(self) -> None:
-        """Nothing is measured before the second call."""
-        self._processes: dict[int, psutil.Process] = {}
+        """Nothing is known before the second measurement."""
+        self._run = psutil.Process()
+        self._cpus = sorted(os.sched_getaffinity(0))
+        self._cores = usable_cores()
+        self._seen: dict[psutil.Process, float] = {}
+        """CPU seconds of each process."""
+        self._used: dict[str, float] = {}
+        """CPU seconds of each role since the first measurement."""
+        self._rates: dict[str, Rate] = {}
+        self._run_rate, self._all_rate = Rate(), Rate()
 
-    def percent(self, pids: dict[str, int]) -> dict[str, float]:
-        """Percent of one core for each role, summed over its processes."""
-        use: dict[str, float] = {}
-        for name, pid in pids.items():
-            with contextlib.suppress(psutil.Error):
-                role, processes = name.split("-")[0], [psutil.Process(pid)]
-                if role == "evaluator":
-                    processes += processes[0].children()  # its workers
-                for process in processes:
-                    known = self._processes.setdefault(process.pid, process)
-                    use[role] = use.get(role, 0.0) + known.cpu_percent()
-        return use
+    def measure(self, pids: dict[str, int], now_s: float) -> CpuUse | None:
+        """The use over the last seconds; `pids` are those of the roles, by their names. None at first."""
+        is_first = not self._seen
+        self._count(pids)
+        roles = {
+            role: self._rates.setdefault(role, Rate()).update(seconds, now_s)
+            for role, seconds in self._used.items()
+        }
+        run = self._run_rate.update(sum(self._used.values()), now_s)
+        others = self._all_rate.update(_busy_s(self._cpus), now_s) - run
+        if is_first:
+            return None
+        return CpuUse(roles, max(others, 0.0), self._cores, len(self._cpus))
+
+    def _count(self, pids: dict[str, int]) -> None:
+        """Add to each role what its processes have used since the last call."""
+        is_first = not self._seen
+        seen, self._seen = self._seen, {}
+        roles = {pid: name.split("-")[0] for name, pid in pids.items()}
+        processes = [self._run, *self._run.children(recursive=True)]
+        for process in processes:  # parents come before their children
+            with contextlib.suppress(psutil.Error), process.oneshot():
+                role = roles.setdefault(process.pid, roles.get(process.ppid(), "supervisor"))
+                times = process.cpu_times()
+                self._seen[process] = used = times.user + times.system
+                # One that is new since the last call has used all of it since then.
+                before = seen.get(process, used if is_first else 0.0)
+                self._used[role] = self._used.get(role, 0.0) + used - before
+
+
+def _busy_s(cpus: list[int]) -> float:
+    """Seconds that these CPUs have not been idle; what a virtual machine has lost to others counts."""
+    with contextlib.suppress(OSError, psutil.Error):
+        times = psutil.cpu_times(percpu=True)
+        busy: list[float] = [
+            t.user + t.nice + t.system + t.irq + t.softirq + t.steal for t in times
+        ]
+        return sum(busy[cpu] for cpu in cpus if cpu < len(busy))
+    return 0.0

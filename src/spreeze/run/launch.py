@@ -12,6 +12,7 @@ from spreeze.envs.targets import EnvTarget, adjusted, is_named
 from spreeze.errors import UsageError
 from spreeze.machine.cache import cache_note
 from spreeze.machine.facts import detect_machine, shared_memory_problem
+from spreeze.run.known_tasks import is_known, remember
 from spreeze.run.plan import Plan, create_run, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
 from spreeze.run.processes.servers import ForkServers
@@ -22,19 +23,21 @@ from spreeze.run.wording import REPRODUCIBLE, describe_trap
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
 
+Announce = Callable[[Plan | Milestone | str], None]
+
 
 def launch(
     config: Config,
     env: EnvTarget,
     show: Show,
     started_s: float | None = None,
-    announce: Callable[[Plan | str], None] = lambda _: None,
+    announce: Announce = lambda _: None,
     servers: ForkServers | None = None,
 ) -> Run:
     """Train until the end; UsageError if nothing was started, RunFailed if the run failed.
 
-    `show` gets a snapshot a few times a second. `announce` gets the plan before the roles start, and
-    a line of text before a step that takes seconds. `servers` are the run's fork servers, if the
+    `show` gets a snapshot a few times a second. Before that, `announce` gets each milestone that takes a
+    while to reach, the plan, and lines of text. `servers` are the run's fork servers, if the
     caller has already started them; they are closed at the end.
     """
     start_up = StartUp(time.monotonic() if started_s is None else started_s)
@@ -51,6 +54,7 @@ def launch(
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes(servers or ForkServers.start())
     try:
+        announce(Milestone.ENVIRONMENT)
         spec = describe_env(env, config, processes, problems)
         start_up.reach(Milestone.ENVIRONMENT)
         if not is_named(config.env):
@@ -61,9 +65,12 @@ def launch(
             announce(f"Note: {REPRODUCIBLE}.")
         if note := cache_note():
             announce(note)
+        announce(Milestone.PLAN)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)
-        announce(plan)
+        announce(replace(plan, listed=config.verbose or not is_known(plan.config)))
+        remember(plan.config)
+        announce(Milestone.ROLES)
         with interrupts.installed():
             run_dir = create_run(config, plan)
             start_up.reach(Milestone.FOLDER)

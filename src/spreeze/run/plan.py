@@ -66,6 +66,8 @@ class Plan:
     """What the probe measured, if there was one."""
     resumed: Resumption | None = None
     """What it continues from."""
+    listed: bool = True
+    """Whether the screen lists every setting that was chosen, or says the main ones in one line."""
 
 
 def describe_env(

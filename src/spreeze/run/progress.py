@@ -20,6 +20,7 @@ from spreeze.run.fault_counts import fault_counts
 from spreeze.run.outcome import Outcome, RunState
 from spreeze.run.replay_age import ReplayAge
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.start_up import StartUp
 from spreeze.run.waiting import Waiting
 from spreeze.run.warnings import (
     Heartbeats,
@@ -30,7 +31,6 @@ from spreeze.run.warnings import (
 )
 from spreeze.run.wording import (
     NOISE_LASTS,
-    describe_bottleneck,
     describe_changes,
     describe_diagnosis,
     describe_rates,
@@ -60,11 +60,11 @@ class Progress:
         self,
         config: Config,
         control: Control,
-        started_s: float,
+        start_up: StartUp,
         recorder: Records,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`started_s`: when the command started, on `clock`."""
+        """`start_up` knows when the command started, on `clock`."""
         self.config = config
         self.snapshot = Snapshot()
         self.pids: dict[str, int] = {}
@@ -78,7 +78,8 @@ class Progress:
         self.standing: dict[str, list[str]] = {}  # warnings that hold, by their subject
         self.target_reached_s: float | None = None
         self._control = control
-        self._started_s, self._clock = started_s, clock
+        self._start_up, self._clock = start_up, clock
+        self._began_s: float | None = None  # when the roles were started
         self._recorder = recorder
         self._sample_rate, self._update_rate, self._frame_rate = Rate(), Rate(), Rate()
         self._waiting = Waiting(control)
@@ -96,7 +97,16 @@ class Progress:
     @property
     def elapsed_s(self) -> float:
         """Seconds since the command started."""
-        return self._clock() - self._started_s
+        return self._clock() - self._start_up.started_s
+
+    @property
+    def training_s(self) -> float:
+        """Seconds since the roles were started: the earliest moment from which there could be an update."""
+        return 0.0 if self._began_s is None else self._clock() - self._began_s
+
+    def begin_training(self) -> None:
+        """All roles are started now; later calls change nothing."""
+        self._began_s = self._began_s or self._clock()
 
     @property
     def batch_size(self) -> int:
@@ -112,7 +122,9 @@ class Progress:
     def look(self) -> Snapshot:
         """Read the control wire and bring the snapshot up to date."""
         control, snap, now = self._control, self.snapshot, self._clock()
-        snap.time_s = self.elapsed_s
+        snap.time_s, snap.training_s = self.elapsed_s, self.training_s
+        snap.awaited = self._start_up.awaited(control, self.config.serial)
+        snap.compiling = bool(control.learner["compiling"])
         self._look_at_counts(now)
         self._look_at_evaluations()
         snap.stall_percent = self._waiting.percent(now)
@@ -161,6 +173,7 @@ class Progress:
             "state": outcome.state.value,
             "reason": outcome.reason.value,
             "wall_s": round(snap.time_s, 3),
+            "before_training_s": round(snap.time_s - snap.training_s, 3),
             "time_to_target_s": self.target_reached_s and round(self.target_reached_s, 3),
             "all_sampling_s": self._all_sampling_s and round(self._all_sampling_s, 3),
             "first_update_s": round(control.first_update_s or 0.0, 3) or None,
@@ -193,22 +206,10 @@ class Progress:
     def status(self, state: RunState) -> dict[str, Any]:
         """The contents of status.json."""
         snap = self.snapshot
-        progress = {
-            "time_s": snap.time_s,
-            "env_steps": snap.env_steps,
-            "updates": snap.updates,
-            "sample_hz": snap.sample_hz,
-            "update_hz": snap.update_hz,
-            "eval_return": snap.eval_return,
-            "best_return": snap.best_return,
-            "bottleneck": describe_bottleneck(snap.bottleneck, self.config.device),
-            "bottleneck_kind": snap.bottleneck.kind.value,
-            "waiting_percent": snap.bottleneck.waiting_percent,
-        }
         return {
             "state": state.value,
             "pids": dict(self.pids),
-            "progress": {name: finite(value) for name, value in progress.items()},
+            "progress": snap.progress(self.config.device),
             "warnings": snap.warnings,
             "open_warnings": snap.open_warnings,
             "diagnosis": snap.diagnosis and snap.diagnosis.to_json(),
@@ -250,7 +251,7 @@ class Progress:
         """Measure CPU and GPU use, and write a line of metrics if one is due."""
         snap, control = self.snapshot, self._control
         self._replay_age.add(snap.time_s, snap.env_steps)
-        snap.cpu_percent, snap.gpu_percent = self._cpu.percent(self.pids), self._gpu.percent()
+        snap.cpu, snap.gpu_percent = self._cpu.measure(self.pids, now), self._gpu.percent()
         if control.first_update_s is not None:
             self._lag.add(snap.policy_lag)
             self._age.add(float(control.learner["exchange_age"]))
@@ -261,12 +262,11 @@ class Progress:
             "perf/sample_hz": snap.sample_hz,
             "perf/update_hz": snap.update_hz,
             "perf/update_frame_hz": snap.update_frame_hz,
-            "perf/cpu_percent": sum(snap.cpu_percent.values()),
             "perf/gpu_percent": snap.gpu_percent,
             "perf/frames_hz": self._frame_rate.update(float(control.visualizer["frames"]), now),
             "replay/age_s": self._replay_age.median_s(snap.replay_rows),
         }
-        values |= {f"perf/cpu_percent/{role}": use for role, use in snap.cpu_percent.items()}
+        values |= snap.cpu.metrics() if snap.cpu else {}
         values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}
         self._record({name: value for name, value in values.items() if value is not None})
 
@@ -281,7 +281,8 @@ class Progress:
         snap = self.snapshot
         if self._control.first_update_s is None:
             return Bottleneck(Limit.COLLECTING if snap.env_steps else Limit.STARTING)
-        return find_bottleneck(snap.stall_percent["samplers"], snap.stall_percent["learner"])
+        waits = snap.stall_percent
+        return find_bottleneck(waits["samplers"], waits["learner"], snap.cpu)
 
     def _open_warnings(self, now: float) -> list[str]:
         control = self._control

@@ -7,6 +7,9 @@ from enum import Enum
 
 from spreeze.wires.control import Control
 
+LONG_START_S = 2.0
+"""A start that took longer is mentioned."""
+
 
 class Milestone(Enum):
     """What is reached during a start, in the usual order."""
@@ -34,6 +37,18 @@ class StartUp:
     def reach(self, milestone: Milestone) -> None:
         """It has been reached now."""
         self._reached.setdefault(milestone, time.monotonic() - self.started_s)
+
+    def awaited(self, control: Control, serial: bool) -> Milestone | None:
+        """What the roles have not reached yet; None once updates run."""
+        learner = control.learner
+        reached = {
+            Milestone.LEARNER: serial or learner["up_s"] > 0,
+            Milestone.NETWORKS: serial or learner["ready_s"] > 0,
+            Milestone.SAMPLING: control.env_steps > 0,
+            Milestone.WARM_UP: learner["first_update_s"] > 0,
+            Milestone.UPDATE: learner["first_updated_s"] > 0,
+        }
+        return next((milestone for milestone, is_there in reached.items() if not is_there), None)
 
     def table(self, control: Control, all_sampling_s: float | None) -> dict[str, float]:
         """Seconds by milestone, those of the roles included; one that was not reached is missing."""

@@ -33,6 +33,7 @@ from spreeze.run.snapshot import Snapshot
 from spreeze.run.start_up import Milestone, StartUp
 from spreeze.run.warnings import env_error_warnings
 from spreeze.run.watchdog import Watchdog
+from spreeze.run.wording import describe_no_update
 from spreeze.settings.auto.rates import batches_worth_a_try
 from spreeze.settings.config import Config, resolved
 from spreeze.store.rundir import RunDir, process_start
@@ -76,7 +77,7 @@ class Supervisor:
         set_initial_values(self.control, plan)
         self.record = Record(run_dir)
         self.start_up, started_s = start_up, start_up.started_s
-        self.progress = Progress(config, self.control, started_s, self.record)
+        self.progress = Progress(config, self.control, start_up, self.record)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
         self.watchdog = Watchdog(config.limits, chosen_knobs(plan).__contains__)
@@ -109,7 +110,7 @@ class Supervisor:
                 self.start_up.reach(Milestone.ROLES)
             while failure is None:
                 if (end := self._end_reason(crew)) is not None:
-                    outcome = end
+                    outcome, failure = end, self._nothing_learned(end)
                     break
                 if crew:
                     failure = self._watch(crew)
@@ -156,13 +157,27 @@ class Supervisor:
         if crew and not crew.has_started(LEARNER):
             # The learner writes the policy, so a run does not end before its learner has started.
             return None
+        self.progress.begin_training()
         if control.target_time_s is not None:
             return Outcome(RunState.FINISHED, EndReason.TARGET)
-        if config.time_s is not None and self.progress.elapsed_s >= config.time_s:
+        if config.time_s is not None and self.progress.training_s >= config.time_s:
             return Outcome(RunState.FINISHED, EndReason.TIME)
         if config.max_steps is not None and control.env_steps >= config.max_steps:
             return Outcome(RunState.FINISHED, EndReason.STEPS)
         return None
+
+    def _nothing_learned(self, end: Outcome) -> str | None:
+        """Why a run whose time is up is a failure: it has made no update. None if it is none."""
+        snap, config = self.progress.look(), self.config
+        if end.state is not RunState.FINISHED or snap.awaited is None or config.resume:
+            return None
+        needed_rows = resolved(config.learner.warmup_rows)
+        why = describe_no_update(snap.awaited, snap.training_s, snap.replay_rows, needed_rows)
+        self.progress.note(why)
+        if end.reason is EndReason.STEPS:  # it has done what was asked for
+            return None
+        self.progress.stop_reason = why
+        return why
 
     def _tick(self) -> None:
         """Update the screen a few times a second, the status and the settings once a second."""

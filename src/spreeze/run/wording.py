@@ -6,6 +6,7 @@ from spreeze.faults import Doing
 from spreeze.run.bottleneck import Bottleneck, Limit
 from spreeze.run.controller import BATCH, RATIO, SAMPLERS, Change, Decision, Rates
 from spreeze.run.diagnosis import Cause, Diagnosis
+from spreeze.run.start_up import Milestone
 from spreeze.run.watchdog import Hang
 from spreeze.settings.auto.reproducible import CORES, MEMORY_BYTES
 from spreeze.spec import Trap
@@ -13,6 +14,7 @@ from spreeze.text import short
 
 KNOB_NAMES = {SAMPLERS: "samplers", BATCH: "batch", RATIO: "updates per step at least"}
 
+COMPILING = "compiling a faster form"
 NOISE_LASTS = (
     "the first episodes all return about the same: half of the environments act by noise that lasts"
 )
@@ -34,7 +36,36 @@ def describe_bottleneck(bottleneck: Bottleneck, device: str) -> str:
         Limit.SAMPLERS: f"samplers (the learner waits {waiting} of its time)",
         Limit.LEARNER: f"learner (the samplers wait {waiting} of their time)",
         Limit.NOBODY_WAITS: f"learner's {where} and the samplers' cores: nobody waits",
+        Limit.OTHERS: (
+            f"other programs use {bottleneck.other_cores:.1f} of {bottleneck.cores} cores"
+        ),
     }[bottleneck.kind]
+
+
+def describe_awaited(milestone: Milestone, rows: int = 0, needed_rows: int = 0) -> str:
+    """What a start is doing until it reaches the milestone; the learner begins when it has `needed_rows`."""
+    return {
+        Milestone.FLAGS: "reading the flags",
+        Milestone.ENVIRONMENT: "trying the environment out",
+        Milestone.PLAN: "choosing the settings",
+        Milestone.FOLDER: "making the folder of the run",
+        Milestone.ROLES: "starting the processes",
+        Milestone.SAMPLING: "samplers make their environments",
+        Milestone.LEARNER: "the learner loads torch",
+        Milestone.NETWORKS: "the learner makes replay and networks",
+        Milestone.WARM_UP: f"collecting the first transitions, {rows:,} of {needed_rows:,}",
+        Milestone.UPDATE: "making the first update",
+    }[milestone]
+
+
+def describe_no_update(awaited: Milestone, seconds: float, rows: int, needed_rows: int) -> str:
+    """What a run has to say that came to its limit before its first update."""
+    stage = describe_awaited(awaited, rows, needed_rows)
+    return (
+        f"nothing was learned: the run ended after {seconds:.1f} s, before its first update ({stage}). "
+        "Raise --time or --steps"
+        f"{', or lower --learner.warmup-rows' if awaited is Milestone.WARM_UP else ''}."
+    )
 
 
 def describe_changes(changes: tuple[Change, ...]) -> str:

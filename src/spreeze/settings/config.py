@@ -42,7 +42,9 @@ class Config:
         "auto",
         "Algorithm; `spreeze algos` lists them. Your own: file.py:ENTRY. Auto: the preset's, else by the task.",
     )
-    time: str | None = knob(None, "Stop after this long: 90s, 5m, 2h.")
+    time: str | None = knob(
+        None, "Train for this long: 90s, 5m, 2h. It counts from when all processes are started."
+    )
     steps: str | None = knob(None, "Stop after this many env steps: 500k, 1e6.")
     target: float | None = knob(None, "Stop when the mean return of an evaluation reaches this.")
     seed: int = knob(
@@ -77,6 +79,10 @@ class Config:
     )
     resume: str | None = knob(
         None, "Continue from the last checkpoint of this run, with its replay."
+    )
+    verbose: bool = knob(
+        False,
+        "List every setting that was chosen and why. Without it: only in the first run of a task.",
     )
     dashboard: bool = knob(True, "Show the run on a live page; its local address is printed.")
     track: Literal["wandb", "trackio"] | None = knob(

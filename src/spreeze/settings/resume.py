@@ -20,7 +20,7 @@ from spreeze.store.checkpoint import LoadedTraining, load_training
 from spreeze.store.files import read_json
 from spreeze.store.rundir import find_run
 
-NEW_EACH_TIME = {"env", "algo", "name", "runs", "resume", "retune", "preset"}
+NEW_EACH_TIME = {"env", "algo", "name", "runs", "resume", "retune", "preset", "verbose"}
 """Knobs of one run alone, and those that are checked by what they stand for."""
 LIMITS = {"time", "steps", "target"}
 """Limits of the old run do not apply to the new one."""

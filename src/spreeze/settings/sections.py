@@ -127,7 +127,8 @@ class EvaluatorConfig:
     )
     share: float | Auto = knob(
         "auto",
-        "Largest share of time spent evaluating, except early in a run. Auto: limits the cores that evaluations use on average.",
+        "Share of time spent evaluating; more early in a run and with --target. Auto: limits the cores that evaluations "
+        "use on average.",
         low=0.001,
         high=1,
     )

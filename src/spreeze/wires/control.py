@@ -76,6 +76,7 @@ LEARNER = [
     ("replay_rows", "<i8"),
     ("saves_failed", "<i8"),
     ("compiled", "<i8"),  # a CompileState
+    ("compiling", "<i8"),  # compilations under way
     ("prepared", "<i8"),  # whether the first update was compiled
     ("rollbacks", "<i8"),  # how often the networks went back to their last good state
     ("checkpoints_refused", "<i8"),  # damaged ones that were passed over

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from spreeze.cli.drawing import line, page, sparkline
+from spreeze.cli.drawing import bar, line, page, sparkline
 from spreeze.cli.screen import Screen
 from spreeze.run.bottleneck import Bottleneck, Limit
 from spreeze.run.controller import BATCH, Change, Decision, Rates
+from spreeze.run.cpu_meter import CpuUse
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.start_up import Milestone
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
+
+ROLES = ("learner", "sampler", "evaluator", "visualizer", "dashboard", "supervisor", "tracker")
 
 
 def test_a_sparkline_rises_with_its_values() -> None:
@@ -26,7 +30,7 @@ def test_a_sparkline_rises_with_its_values() -> None:
     assert sparkline([], 10) == ""
 
 
-@pytest.mark.parametrize("width", [30, 60, 80, 200])
+@pytest.mark.parametrize("width", [30, 60, 80, 120, 200])
 def test_the_page_fits_the_terminal(width: int, tmp_path: Path) -> None:
     config = config_with(
         default_config(env="Pendulum-v1"), {"time": "60s", "target": -200.0, "steps": "1e6"}
@@ -38,13 +42,59 @@ def test_the_page_fits_the_terminal(width: int, tmp_path: Path) -> None:
         eval_return=-300.0,
         best_return=-250.0,
         evaluations=[(float(i), -1500.0 + 12 * i) for i in range(100)],
-        cpu_percent={"learner": 100.0, "sampler": 99.0},
+        cpu=CpuUse(dict.fromkeys(ROLES, 0.1), 1.1, cores=2, cpus=2),
+        gpu_percent=80.0,
+        bottleneck=Bottleneck(Limit.SAMPLERS, 31.2),
+        compiling=True,
+        decision=Decision(Rates(100.0, 1000.0, 256), (Change(BATCH, 256, 512),), 0.12, True),
+        page="http://127.0.0.1:43303/?token=eYY8FF0yCj_jEO7mh2vU9A",
         warnings=["a warning " * 20] * 9,
     )
     console = Console(width=width, file=io.StringIO(), force_terminal=True)
     lines = console.render_lines(page(snap, RunDir(tmp_path), config, width))
+    text = ["".join(segment.text for segment in line) for line in lines]
     assert len(lines) <= 24
     assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
+    if width >= 120:
+        assert "…" not in "".join(text), "nothing is cut"
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn"), [(-1.0, "░░░░"), (0.5, "██░░"), (0.99, "████"), (7.0, "████")]
+)
+def test_a_bar_reads_without_colour(share: float, drawn: str) -> None:
+    assert "".join(part for part, _ in bar(share, 4)) == drawn
+
+
+def drawn(snap: Snapshot, folder: Path, **knobs: object) -> str:
+    """The page as plain text, 100 columns wide."""
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    console.print(page(snap, RunDir(folder), config_with(default_config(), knobs), 100))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_page_says_of_how_many_cores_what_is_used(tmp_path: Path) -> None:
+    use = CpuUse({"sampler": 0.52, "learner": 0.98, "tracker": 0.01}, 0.4, cores=2, cpus=2)
+    shown = drawn(Snapshot(cpu=use), tmp_path)
+    assert "1.5 of 2 cores  learner 1.0, sampler 0.5, other programs 0.4" in shown
+    assert "tracker" not in shown
+
+
+def test_a_start_says_what_it_waits_for(tmp_path: Path) -> None:
+    snap = Snapshot(awaited=Milestone.WARM_UP, replay_rows=312, cpu=None)
+    config = config_with(default_config(), {"learner.warmup_rows": 1000})
+    said = "collecting the first transitions, 312 of 1,000"
+    assert said in drawn(snap, tmp_path, **{"learner.warmup_rows": 1000})
+    assert line(snap, config).split("starting: ")[1] == said
+
+
+def test_the_page_tells_compilation_and_a_long_start(tmp_path: Path) -> None:
+    assert "compiling" not in drawn(Snapshot(), tmp_path)
+    assert "compiling a faster form" in drawn(Snapshot(compiling=True), tmp_path)
+    assert "compiling a faster form" in line(Snapshot(compiling=True), default_config())
+    snap = Snapshot(time_s=39.0, training_s=30.0)
+    assert "30 s of 1:00 (start took 9 s)" in drawn(snap, tmp_path, time="60s")
 
 
 def test_without_a_terminal_the_screen_is_a_line_now_and_then(tmp_path: Path) -> None:
@@ -90,6 +140,29 @@ def test_the_token_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     console = Console(width=80, file=io.StringIO(), force_terminal=True)
     lines = console.render_lines(page(snap, RunDir(tmp_path), default_config(), 80))
     assert "token=secret" in "".join(segment.text for row in lines for segment in row)
+
+
+class Tty(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_dumb_terminal_gets_the_lines_that_a_pipe_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for term, out in (("dumb", Tty()), ("xterm", io.StringIO()), ("xterm", Tty())):
+        monkeypatch.setenv("TERM", term)
+        with Screen(Console(file=out, width=80)) as screen:
+            screen.announce(Milestone.ENVIRONMENT)
+            screen(Snapshot(time_s=3.0), RunDir(tmp_path), default_config())
+        seen.append(out.getvalue())
+    dumb, pipe, terminal = seen
+    assert dumb == pipe
+    assert dumb.startswith("trying the environment out ...\n")
+    assert "\x1b" in terminal
 
 
 class Stuck(io.StringIO):

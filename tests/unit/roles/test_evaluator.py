@@ -15,7 +15,7 @@ import fakes
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy
 from spreeze.policy.load import load_policy
-from spreeze.roles.evaluator import _num_processes, results
+from spreeze.roles.evaluator import _num_processes, _pause, results
 from spreeze.roles.evaluator.results import Results
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
@@ -177,3 +177,25 @@ def test_one_process_plays_if_the_users_code_has_threads() -> None:
         over.set()
         thread.join()
     assert "threads" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("target", "age_s", "took_s", "pause_s"),
+    [
+        (None, 61.0, 0.3, 3.0),  # a tenth of the time
+        (None, 61.0, 1.2, 12.0),
+        (9.0, 2.0, 0.5, 1.0),  # early in a run it is short anyway
+        (9.0, 61.0, 1.2, 3.8),  # so that the next evaluation has ended 5 s after this one began
+        (9.0, 201.0, 1.2, 8.85),  # 5 % of the run
+        (9.0, 61.0, 4.0, 8.0),  # an evaluation takes too long for that
+    ],
+)
+def test_with_a_target_evaluations_are_as_frequent_as_it_takes_to_notice_it(
+    target: float | None, age_s: float, took_s: float, pause_s: float
+) -> None:
+    ctx: Any = SimpleNamespace(
+        config=config_with(default_config(env="x"), {"target": target}),
+        control=SimpleNamespace(first_update_s=1.0),
+        now=lambda: age_s,
+    )
+    assert _pause(ctx, took_s, share=0.1) == pytest.approx(pause_s)

@@ -74,7 +74,7 @@ class Harness:
                 return None
             return result or CompiledUpdate(key, Path("x"), step, "digest")
 
-        return SimpleNamespace(key=key, poll=poll, close=lambda: None)
+        return SimpleNamespace(key=key, poll=poll, close=lambda: None, is_compiling=not wait_s)
 
     def run(self, batch_size: int = 32) -> tuple[int, CompileState]:
         """One chunk; returns what the control wire says."""
@@ -89,9 +89,11 @@ def test_updates_are_plain_until_the_compiled_form_is_verified(
 ) -> None:
     made = Harness(monkeypatch)
     assert made.run() == (32, CompileState.PLAIN)
+    assert made.ctx.counters["compiling"] == 1
     assert not made.compiled_runs
     made.results[32, "whole"] = None
     assert made.run() == (32, CompileState.COMPILED)
+    assert made.ctx.counters["compiling"] == 0
     assert made.compiled_runs == [32]
 
 

@@ -23,6 +23,7 @@ from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Observer, StartFailed
 from spreeze.run.progress import Progress
 from spreeze.run.shutdown import judge_ends
+from spreeze.run.start_up import StartUp
 from spreeze.run.watchdog import Watchdog
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
@@ -50,7 +51,7 @@ class Stage:
             return Job(role, index, plan.config, spec, fakes.CountEnv, folder, 0.0)
 
         self.recorder = Recorder(folder / "metrics" / "supervisor-0.jsonl")
-        self.progress = Progress(plan.config, self.control, 0.0, self.recorder)
+        self.progress = Progress(plan.config, self.control, StartUp(0.0), self.recorder)
         jobs = [job("learner"), *(job("sampler", i) for i in range(4)), job("evaluator")]
         observers = [Observer("dashboard", "module:main", b"", ())]
         watchdog = Watchdog(plan.config.limits, lambda _: True)

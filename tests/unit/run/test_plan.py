@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 import fakes
+from spreeze.cli.drawing import print_choices
 from spreeze.cli.screen import Screen
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine import affinity as affinity_module
@@ -99,6 +100,32 @@ def test_each_choice_is_printed_on_one_line(terminal: bool, width: int) -> None:
         "a file has room for the whole line"
     )
     assert max(map(len, lines)) <= width or not terminal
+
+
+def test_where_reasons_have_room_they_are_wrapped_and_not_cut() -> None:
+    made = plan(DESKTOP, **{"replay.capacity": 120_000_000})
+    text = io.StringIO()
+    print_choices(Console(file=text, width=90, force_terminal=True, color_system=None), made)
+    assert "…" not in text.getvalue()
+    assert max(map(len, text.getvalue().splitlines())) <= 90
+    shown = " ".join(text.getvalue().split())
+    assert " ".join(made.reasons["replay.placement"].text.split()) in shown
+
+
+@pytest.mark.parametrize(("verbose", "limits"), [(False, 0), (True, 4)])
+def test_limits_are_listed_if_all_is_asked_for(verbose: bool, limits: int) -> None:
+    text = io.StringIO()
+    print_choices(Console(file=text, width=90), plan(DESKTOP, verbose=verbose))
+    assert text.getvalue().count("--limits.") == limits
+
+
+def test_the_settings_are_one_line_if_they_are_not_listed() -> None:
+    text = io.StringIO()
+    print_choices(Console(file=text, width=90), dataclasses.replace(plan(LAPTOP), listed=False))
+    (line,) = text.getvalue().splitlines()
+    assert "sac on cpu, batch 128, 1 sampler of" in line
+    assert "--verbose" in line
+    assert len(line) <= 90
 
 
 def test_a_given_value_is_kept() -> None:

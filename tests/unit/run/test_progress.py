@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from spreeze.rows import PLACEMENTS
-from spreeze.run.bottleneck import Bottleneck, Limit
+from spreeze.run.bottleneck import Bottleneck, Limit, find_bottleneck
 from spreeze.run.controller import BATCH, SAMPLERS, Change, Decision, Rates
+from spreeze.run.cpu_meter import CpuUse
 from spreeze.run.outcome import FAILED, INTERRUPTED, EndReason, Outcome, RunState
 from spreeze.run.progress import Progress
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.start_up import Milestone, StartUp
 from spreeze.run.warnings import env_error_warnings
-from spreeze.run.wording import NOISE_LASTS
+from spreeze.run.wording import NOISE_LASTS, describe_bottleneck
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.wires.arena import Arena
@@ -41,7 +43,11 @@ class Stage:
         self.config = config_with(default_config(env="x"), given)
         self.config = config_with(self.config, knobs)
         self.progress = Progress(
-            self.config, self.control, self.seconds, self.recorder, lambda: self.seconds
+            self.config,
+            self.control,
+            StartUp(self.seconds),
+            self.recorder,
+            lambda: self.seconds,
         )
 
     def learn(self) -> None:
@@ -150,6 +156,47 @@ def test_the_bottleneck_is_the_side_that_the_other_one_waits_for(
     progress = made.progress.status(RunState.RUNNING)["progress"]
     assert progress["bottleneck_kind"] == kind.value
     assert progress["waiting_percent"] == pytest.approx(percent)
+
+
+def test_what_a_start_waits_for_is_known(stage: Any) -> None:
+    made = stage()
+    seen = [made.after(1).awaited, made.after(1, up_s=1).awaited, made.after(1, ready_s=1).awaited]
+    made.step(1)
+    seen += [made.after(1).awaited, made.after(1, first_update_s=4).awaited]
+    expected = [Milestone.LEARNER, Milestone.NETWORKS, Milestone.SAMPLING, Milestone.WARM_UP]
+    assert seen == [*expected, Milestone.UPDATE]
+    assert made.after(1, first_updated_s=5).awaited is None
+
+
+def test_a_serial_run_does_not_wait_for_processes(stage: Any) -> None:
+    """Its clock stands still until there are env steps."""
+    assert stage(serial=True).after(1).awaited is Milestone.SAMPLING
+
+
+def test_training_counts_from_the_start_of_the_roles(stage: Any) -> None:
+    made = stage()
+    assert made.after(7).training_s == 0
+    made.progress.begin_training()
+    made.after(2)
+    made.progress.begin_training()
+    snap = made.after(1)
+    assert (snap.time_s, snap.training_s) == (10, 3)
+    summary = made.progress.summary(FINISHED)
+    assert (summary["wall_s"], summary["before_training_s"]) == (10, 7)
+
+
+@pytest.mark.parametrize(
+    ("run", "others", "is_limit"),
+    [(0.9, 1.1, True), (0.9, 0.6, False), (1.7, 0.2, False), (1.5, 0.4, True)],
+)
+def test_other_programs_are_the_limit_if_they_use_much_and_no_core_is_idle(
+    run: float, others: float, is_limit: bool
+) -> None:
+    found = find_bottleneck(0.0, 40.0, CpuUse({"learner": run}, others, cores=2, cpus=2))
+    assert (found.kind is Limit.OTHERS) == is_limit
+    if is_limit:
+        assert (found.other_cores, found.cores) == (others, 2)
+        assert describe_bottleneck(found, "cpu") == f"other programs use {others} of 2 cores"
 
 
 def test_samplers_that_are_switched_off_do_not_wait(stage: Any) -> None:
@@ -392,6 +439,7 @@ def test_the_status_is_what_readers_of_the_file_know(stage: Any) -> None:
     assert status["pids"] == {"supervisor": 1}
     assert status["progress"] == {
         "time_s": 2,
+        "training_s": 0,
         "env_steps": 0,
         "updates": 0,
         "sample_hz": 0,
@@ -401,6 +449,8 @@ def test_the_status_is_what_readers_of_the_file_know(stage: Any) -> None:
         "bottleneck": "learner's CPU and the samplers' cores: nobody waits",
         "bottleneck_kind": "nobody_waits",
         "waiting_percent": 0,
+        "other_cores": 0,
+        "cores": 0,
     }
     json.dumps(status, allow_nan=False)
 

@@ -59,6 +59,7 @@ def parse(arguments: list[str]) -> Config:
 
 def report(run: Run, config: Config) -> str:
     """What happened, where the run is, and what to do next once there is a policy."""
+    from spreeze.run.start_up import LONG_START_S
     from spreeze.text import short
 
     summary = run.summary
@@ -69,14 +70,18 @@ def report(run: Run, config: Config) -> str:
         "steps": f"all steps are done, best return {best}",
         "stopped": f"stopped as asked, best return {best}",
     }[summary["reason"]]
+    if summary["reason"] == "steps" and not summary["updates"]:
+        happened = "all steps are done, but there was no update: nothing was learned"
     took_s = summary["time_to_target_s"] or summary["wall_s"]
+    before_s = summary["before_training_s"]
+    start = f" ({before_s:.1f} s of them to start)" if before_s >= LONG_START_S else ""
     memory_note = f"Note: {summary['out_of_memory']}\n" if summary["out_of_memory"] else ""
     flags = [] if config.runs == "runs" else ["--runs", config.runs]
     flags += ["--env", config.env] if ":" in config.env else []
     next_line = f"\nNext: {_this_program()} eval {shlex.join([run.path.name, *flags])}"
     has_policy = any((run.path / "checkpoints").iterdir())
     return (
-        f"{config.env}: {happened}, after {took_s:.1f} s: {short(summary['env_steps'])} env steps at "
+        f"{config.env}: {happened}, after {took_s:.1f} s{start}: {short(summary['env_steps'])} env steps at "
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
         f"{memory_note}"
         f"{_unsaved(run)}"

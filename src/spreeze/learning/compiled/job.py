@@ -53,7 +53,10 @@ class Refusal:
 
 class _Phase(Enum):
     WAITING = auto()
+    FUSING = auto()
+    """In a thread, which then loads the result."""
     COMPILING = auto()
+    """In another process."""
     LOADING = auto()
     DONE = auto()
 
@@ -64,8 +67,8 @@ class Compilation:
     Our own compiler (`learning.fusion`) takes a second and mostly lets go of Python's lock, so it runs in
     a thread. Torch's takes half a minute and runs in a separate process.
 
-    WAITING -> COMPILING -> LOADING -> DONE, or straight to LOADING if the cache has it. A refusal leads
-    to DONE from every phase. Call `poll` from time to time to advance it.
+    WAITING -> FUSING -> DONE or WAITING -> COMPILING -> LOADING -> DONE, or straight to LOADING if the cache
+    has it. A refusal leads to DONE from every phase. Call `poll` from time to time to advance it.
     """
 
     def __init__(self, key: CompileKey, log: Path, wait_s: float = 0) -> None:
@@ -93,6 +96,11 @@ class Compilation:
             detail = "no C++ compiler was found (Debian: apt install g++)"
             self._finish(Refusal(RefusalReason.NO_CPP_COMPILER, detail))
 
+    @property
+    def is_compiling(self) -> bool:
+        """Whether it compiles now; loading takes a moment only."""
+        return self._phase in (_Phase.FUSING, _Phase.COMPILING)
+
     def poll(self) -> CompiledUpdate | Refusal | None:
         """Advance if possible. Returns the result, or None as long as there is none."""
         if self._phase is _Phase.WAITING and time.monotonic() >= self._start_s:
@@ -119,7 +127,7 @@ class Compilation:
     def _start(self) -> None:
         """Start to compile."""
         if self.key.fused:
-            self._load_in_thread()
+            self._load_in_thread(_Phase.FUSING)
             return
         try:
             self._process, self._phase = self._start_process(), _Phase.COMPILING
@@ -155,12 +163,12 @@ class Compilation:
         detail = f"compilation failed; see {self._log}"
         self._finish(Refusal(RefusalReason.COMPILATION_FAILED, detail))
 
-    def _load_in_thread(self) -> None:
+    def _load_in_thread(self, phase: _Phase = _Phase.LOADING) -> None:
         def load_on_other_cores() -> None:
             os.sched_setaffinity(0, other_cores())  # of this thread only
             self._load()
 
-        self._phase = _Phase.LOADING
+        self._phase = phase
         self._thread = threading.Thread(
             target=load_on_other_cores, name="load compiled", daemon=True
         )

@@ -28,6 +28,10 @@ from spreeze.settings.config import resolved
 from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
+NOTICE_S, NOTICE_SHARE = 5.0, 0.05
+"""A target is noticed within so many seconds, or within this share of the time since the command."""
+REST = 2.0
+"""Even so, evaluations begin no more often than every `REST` times as long as they take."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -86,7 +90,12 @@ def _pause(ctx: Context, took_s: float, share: float) -> float:
     both together delay the end of a run least if k = sqrt(2 * took_s), whenever it ends.
     """
     learning_s = ctx.now() - (ctx.control.first_update_s or ctx.now())
-    return min(took_s / share, math.sqrt(2 * took_s * learning_s))
+    pause_s = min(took_s / share, math.sqrt(2 * took_s * learning_s))
+    if ctx.config.target is None:
+        return pause_s
+    # A policy that is good just after an evaluation has begun is noticed when the next one ends.
+    notice_s = max(NOTICE_S, NOTICE_SHARE * ctx.now()) - took_s
+    return min(pause_s, max(notice_s, REST * took_s))
 
 
 def _num_processes(ctx: Context, planned: int) -> int:

@@ -125,6 +125,8 @@ class UpdateRunner:
                 size, form = before, running
         updater.batch_size = counters["batch_size"] = size
         counters["compiled"] = REPORTED[form]
+        started = [job for jobs in self._compilations.values() for job in jobs]
+        counters["compiling"] = sum(job.is_compiling for job in started)
 
     def close(self) -> None:
         """End compilations, and work on another device."""
