@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from typing import NamedTuple
 
 import psutil
 
 from spreeze.machine.facts import usable_cores
-from spreeze.store.metrics import Rate
 
+WINDOW_S = 5.0
 FULL = 0.9
 """Use of the CPUs from which a process that is added takes time from the others."""
 
@@ -44,6 +45,16 @@ class CpuUse(NamedTuple):
         return self.run + self.others >= FULL * self.cpus
 
 
+class _Reading(NamedTuple):
+    """Seconds of CPU time until a moment."""
+
+    time_s: float
+    used: dict[str, float]
+    """By role."""
+    busy_s: float
+    """By all programs."""
+
+
 class CpuMeter:
     """Follows the processes of the run, this one and all that descend from it, and its CPUs."""
 
@@ -56,21 +67,23 @@ class CpuMeter:
         """CPU seconds of each process."""
         self._used: dict[str, float] = {}
         """CPU seconds of each role since the first measurement."""
-        self._rates: dict[str, Rate] = {}
-        self._run_rate, self._all_rate = Rate(), Rate()
+        self._readings: deque[_Reading] = deque()
 
     def measure(self, pids: dict[str, int], now_s: float) -> CpuUse | None:
         """The use over the last seconds; `pids` are those of the roles, by their names. None at first."""
-        is_first = not self._seen
         self._count(pids)
-        roles = {
-            role: self._rates.setdefault(role, Rate()).update(seconds, now_s)
-            for role, seconds in self._used.items()
-        }
-        run = self._run_rate.update(sum(self._used.values()), now_s)
-        others = self._all_rate.update(_busy_s(self._cpus), now_s) - run
-        if is_first:
+        now = _Reading(now_s, dict(self._used), _busy_s(self._cpus))
+        self._readings.append(now)
+        while len(self._readings) > 2 and self._readings[1].time_s <= now_s - WINDOW_S:
+            self._readings.popleft()
+        then = self._readings[0]
+        passed_s = now_s - then.time_s
+        if not passed_s:
             return None
+        roles = {
+            role: (used - then.used.get(role, 0.0)) / passed_s for role, used in now.used.items()
+        }
+        others = (now.busy_s - then.busy_s) / passed_s - sum(roles.values())
         return CpuUse(roles, max(others, 0.0), self._cores, len(self._cpus))
 
     def _count(self, pids: dict[str, int]) -> None:

@@ -65,7 +65,6 @@ def launch(
             announce(f"Note: {REPRODUCIBLE}.")
         if note := cache_note():
             announce(note)
-        announce(Milestone.PLAN)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)
         announce(replace(plan, listed=config.verbose or not is_known(plan.config)))

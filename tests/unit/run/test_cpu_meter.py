@@ -77,6 +77,13 @@ def test_a_process_counts_for_the_role_that_has_started_it(meter: Any) -> None:
     assert use.metrics()["perf/cpu_percent"] == pytest.approx(161)
 
 
+def test_a_role_counts_from_its_first_moment(meter: Any) -> None:
+    meter.run.family = [Fake(2, 1, 0.8, began_s=0.5)]
+    meter.measure(0.0, {})
+    assert meter.measure(1.0, {"learner-0": 2}).roles["learner"] == pytest.approx(0.4)
+    assert meter.measure(9.0, {"learner-0": 2}).roles["learner"] == pytest.approx(0.8)
+
+
 def test_processes_that_end_take_nothing_back(meter: Any) -> None:
     worker = Fake(2, 1, 1.0)
     meter.run.family = [worker]
