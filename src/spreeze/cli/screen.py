@@ -30,6 +30,8 @@ from spreeze.settings.config import Config
 from spreeze.store.rundir import RunDir
 
 LINE_EVERY_S = 5.0
+PATIENCE_S = 1.0
+"""Without a page, what a start does is said if it takes longer."""
 LAST_LOOK_S = 1.0
 """How long the end of a run waits for a terminal that takes nothing."""
 
@@ -84,6 +86,8 @@ class Screen:
         self._said_s = 0.0
         self._announced: deque[Plan | Milestone | str] = deque()
         self._next: tuple[Snapshot, RunDir, Config] | None = None
+        self._unsaid: str | None = None
+        """What a start does; not said yet."""
         self._wake, self._closing = threading.Event(), False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._draw_all, name="screen", daemon=True)
@@ -122,9 +126,12 @@ class Screen:
                     self._live.start()
             closing = False
             while not closing:
-                self._wake.wait()
+                if not self._wake.wait(None if self._unsaid is None else PATIENCE_S):
+                    self._announced.appendleft(str(self._unsaid))
                 self._wake.clear()
                 closing, scene, self._next = self._closing, self._next, None
+                if self._announced or scene is not None:  # it is over
+                    self._unsaid = None
                 while self._announced:
                     with contextlib.suppress(OSError):
                         self._print(self._announced.popleft())
@@ -143,12 +150,13 @@ class Screen:
     def _print(self, what: Plan | Milestone | str) -> None:
         if isinstance(what, Plan):
             print_choices(self.console, what)
-            return
-        text = f"{describe_awaited(what)} ..." if isinstance(what, Milestone) else what
-        if self._live and isinstance(what, Milestone):  # the page takes its place
-            self._live.update(Text(text, style="dim"), refresh=True)
+        elif isinstance(what, str):
+            self.console.print(what, markup=False, soft_wrap=True)
+        elif self._live:  # the page takes its place
+            doing = Text(f"{describe_awaited(what)} ...", style="dim")
+            self._live.update(doing, refresh=True)
         else:
-            self.console.print(text, markup=False, soft_wrap=True)
+            self._unsaid = f"{describe_awaited(what)} ..."
 
     def _draw(self, snap: Snapshot, run: RunDir, config: Config) -> None:
         if self._live:

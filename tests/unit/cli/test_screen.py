@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -152,17 +153,31 @@ class Tty(io.StringIO):
 def test_a_dumb_terminal_gets_the_lines_that_a_pipe_gets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("spreeze.cli.screen.PATIENCE_S", 0.0)
     seen = []
     for term, out in (("dumb", Tty()), ("xterm", io.StringIO()), ("xterm", Tty())):
         monkeypatch.setenv("TERM", term)
         with Screen(Console(file=out, width=80)) as screen:
             screen.announce(Milestone.ENVIRONMENT)
+            while not out.getvalue():
+                time.sleep(0.001)
             screen(Snapshot(time_s=3.0), RunDir(tmp_path), default_config())
         seen.append(out.getvalue())
     dumb, pipe, terminal = seen
     assert dumb == pipe
     assert dumb.startswith("trying the environment out ...\n")
     assert "\x1b" in terminal
+
+
+def test_what_takes_a_moment_only_is_not_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that errors in the user's flags stand alone."""
+    monkeypatch.setattr("spreeze.cli.screen.PATIENCE_S", 60.0)
+    out = io.StringIO()
+    with Screen(Console(file=out, width=80)) as screen:
+        screen.announce(Milestone.ENVIRONMENT)
+        screen.announce("a note")
+        screen.announce(Milestone.ROLES)
+    assert out.getvalue() == "a note\n"
 
 
 class Stuck(io.StringIO):
