@@ -88,8 +88,7 @@ def _main_choices(config: Config) -> str:
     samplers, envs = config.sampler.processes, config.sampler.envs_per_process
     return (
         f"{config.algo} on {config.device}, batch {config.learner.batch_size:,}, "
-        f"{samplers} sampler{'s' if samplers != 1 else ''} of {envs} environments "
-        "(--verbose lists all settings)"
+        f"{samplers} sampler{'s' if samplers != 1 else ''} of {envs} envs (--verbose: all)"
     )
 
 
