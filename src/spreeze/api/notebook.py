@@ -11,7 +11,8 @@ from spreeze.api import html
 from spreeze.cli.drawing import choices
 from spreeze.run.plan import Plan
 from spreeze.run.snapshot import Snapshot
-from spreeze.run.wording import describe_bottleneck
+from spreeze.run.start_up import Milestone
+from spreeze.run.wording import describe_awaited, describe_bottleneck
 from spreeze.settings.config import Config
 from spreeze.store.rundir import RunDir
 from spreeze.text import clock, short
@@ -33,6 +34,7 @@ class NotebookScreen:
         """Show nothing yet."""
         self._handle: Any = None
         self._notes: list[str] = []
+        self._doing: list[str] = []  # what the start does
         self._choices: dict[str, str] = {}
         self._last: tuple[Snapshot, RunDir, Config] | None = None
         self._shown_s = 0.0
@@ -50,10 +52,12 @@ class NotebookScreen:
             # The page has ended, and the token in its address must not stay in the notebook's file.
             self._show(ended=True)
 
-    def announce(self, what: Plan | str) -> None:
-        """Before the start: a line of text, or the settings that were chosen."""
+    def announce(self, what: Plan | Milestone | str) -> None:
+        """Before the start: what is done until a milestone, a line of text, or the settings that were chosen."""
         if isinstance(what, str):
             self._notes.append(what)
+        elif isinstance(what, Milestone):
+            self._doing = [f"{describe_awaited(what)} ..."]
         else:
             self._choices = {name: f"{value} ({why})" for name, value, why in choices(what)}
         self._show()
@@ -77,7 +81,9 @@ class NotebookScreen:
 
     def _html(self, ended: bool) -> str:
         parts = [html.lines(self._notes)]
-        if self._last is not None:
+        if self._last is None:
+            parts.append(html.lines(self._doing))
+        else:
             snap, run, config = self._last
             title = f"{config.env}  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"
             parts += [html.title(title), html.table(_facts(snap, run, config))]

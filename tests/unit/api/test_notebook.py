@@ -15,6 +15,7 @@ from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine
 from spreeze.run.plan import make_plan
 from spreeze.run.snapshot import Snapshot
+from spreeze.run.start_up import Milestone
 from spreeze.settings.defaults import default_config
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
@@ -66,6 +67,8 @@ def test_a_kernel_is_one() -> None:
 
 def test_one_output_shows_the_run_while_it_goes_on(cell: Notebook, tmp_path: Path) -> None:
     with NotebookScreen() as screen:
+        screen.announce(Milestone.ENVIRONMENT)
+        assert "trying the environment out" in cell.shown[-1]
         screen.announce("Note: a word before the start.")
         screen.announce(make_plan(CONFIG, SPEC, Machine(2, 8 << 30, ())))
         for i in range(1, 4):
