@@ -20,6 +20,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from spreeze.envs.messages import keep_mujoco_log_here
 from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.errors import UsageError
 from spreeze.text import nearest
@@ -75,6 +76,7 @@ def make_env(
     target: EnvTarget, *, checked: bool = False, **kwargs: Any
 ) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
     """Make a new environment; with `checked`, inside Gymnasium's own checker."""
+    keep_mujoco_log_here()
     if isinstance(target, Adjusted):
         return target.limit(make_env(target.target, checked=checked, **target.kwargs, **kwargs))
     if isinstance(target, str):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from spreeze.envs.envpool import EnvPoolTarget
+from spreeze.envs.messages import messages_to
 from spreeze.envs.targets import EnvTarget, adjusted, is_named
 from spreeze.errors import UsageError
 from spreeze.machine.cache import cache_note
@@ -55,7 +57,8 @@ def launch(
     processes = None if config.serial else Processes(servers or ForkServers.start())
     try:
         announce(Milestone.ENVIRONMENT)
-        spec = describe_env(env, config, processes, problems)
+        with messages_to(None) if config.serial else nullcontext():  # they come again below
+            spec = describe_env(env, config, processes, problems)
         start_up.reach(Milestone.ENVIRONMENT)
         if not is_named(config.env):
             config = replace(config, env=spec.id)
@@ -77,7 +80,8 @@ def launch(
                 supervisor = Supervisor(plan, env, run_dir, start_up, show, interrupts)
             except OSError as error:  # no memory, no files, a full disk
                 raise UsageError([f"the run cannot start: {error.strerror}"]) from None
-            return supervisor.run(processes)
+            with messages_to(run_dir.log("serial")) if config.serial else nullcontext():
+                return supervisor.run(processes)
     finally:
         if processes is not None:
             processes.close()

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from spreeze.faults import fault_point
 from spreeze.store.files import replace_bytes
@@ -79,3 +79,10 @@ def open_log(path: Path) -> BinaryIO:
         return path.open("ab")
     except OSError:
         return open(os.devnull, "ab")
+
+
+def open_text_log(path: Path | None) -> TextIO:
+    """A log to append text to, which never raises; None: what is written goes nowhere."""
+    with open_log(Path(os.devnull) if path is None else path) as raw:
+        stream = io.BufferedWriter(_Forgiving(os.dup(raw.fileno()), "w"))
+    return io.TextIOWrapper(stream, "utf-8", "backslashreplace", line_buffering=True)

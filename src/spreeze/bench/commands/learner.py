@@ -56,9 +56,11 @@ def main(arguments: list[str]) -> int:
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.learner import default_key, measure
     from spreeze.envs.inspect import inspect_env
+    from spreeze.envs.messages import messages_to
 
     machine = detect_machine()
-    spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
+    with messages_to(None):
+        spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
     if not find_algorithm(args.algo).takes(spec):
         raise UsageError(
             [

@@ -10,6 +10,7 @@ import tyro
 
 from spreeze.cli.output import stdout_to_stderr
 from spreeze.cli.playback import check_fits, env_to_play, target_to_play
+from spreeze.envs.messages import messages_to
 from spreeze.store.files import write_json
 from spreeze.store.rundir import find_run
 
@@ -48,7 +49,8 @@ def main(arguments: list[str], _started_s: float) -> int:
     policy = load_policy(checkpoint)
     env = env_to_play(policy, f"run {run.path.name}", args.env)
     began_s = time.monotonic()
-    with stdout_to_stderr():  # the result may go to standard output as JSON
+    # The result may go to standard output as JSON.
+    with stdout_to_stderr(), messages_to(run.log("eval")):
         target = target_to_play(env, run, policy, args.env is not None)
         check_fits(policy, target, env)
         found = evaluate_policy(target, policy.spec, policy.greedy_action, args.episodes, args.seed)

@@ -12,6 +12,7 @@ import tyro
 
 from spreeze.cli.output import stdout_to_stderr
 from spreeze.cli.playback import as_trained, check_fits, env_to_play
+from spreeze.envs.messages import messages_to
 from spreeze.errors import UsageError
 from spreeze.store.rundir import find_run
 
@@ -52,7 +53,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     policy = load_policy(run.checkpoint(args.checkpoint))
     env = env_to_play(policy, f"run {run.path.name}", args.env)
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), messages_to(run.log("play")):
             target = as_trained(env, run)
             check_fits(policy, target, env)
             if args.video is not None and (missing := needs_video_extra()):
