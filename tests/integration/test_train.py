@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import imageio_ffmpeg
 import numpy as np
 import psutil
 import pytest
@@ -178,6 +179,18 @@ def test_evaluations_are_stamped_with_the_weights_they_judged(pendulum: Path) ->
     best = max(line["eval/mean_reward"] for line in lines)
     kept = json.loads((pendulum / "checkpoints" / "best" / "config.json").read_text())
     assert kept["mean_reward"] == best
+
+
+def test_play_films_a_policy(pendulum: Path) -> None:
+    flags = ("--seconds", "7", "--size", "120x90", "--video", "p.mp4")
+    folder = pendulum.parent.parent
+    done = spreeze_command("play", *flags, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "when the time was up" in done.stdout.splitlines()[1], "an episode takes 6.7 s"
+    frames = imageio_ffmpeg.read_frames(str(folder / "p.mp4"))
+    facts = next(frames)
+    frames.close()
+    assert (facts["size"], facts["duration"]) == ((120, 90), 7.0)
 
 
 def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:

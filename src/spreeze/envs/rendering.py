@@ -12,7 +12,7 @@ import os
 import re
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -54,13 +54,17 @@ class View:
         spec: EnvSpec,
         mode: str = "rgb_array",
         guard: EnvGuard | None = None,
+        size: tuple[int, int] = (WIDTH, HEIGHT),
     ) -> None:
-        """Make the environment with a render mode: `rgb_array` for frames, `human` for a window."""
+        """Make the environment with a render mode: `rgb_array` for frames, `human` for a window.
+
+        MuJoCo draws frames of this size, other environments of their own.
+        """
         self._guard = guard or EnvGuard()
         self._guard.begin(Doing.CONSTRUCT)
 
         def make() -> gym.Env[Any, Any]:
-            env = _make_rendered(target, mode)
+            env = _make_rendered(target, mode, size)
             _track_the_robot(env)
             return flattened(env)
 
@@ -105,15 +109,14 @@ class View:
         self._stepper.close()
 
 
-def _make_rendered(target: EnvTarget, mode: str) -> gym.Env[Any, Any]:
+def _make_rendered(target: EnvTarget, mode: str, size: tuple[int, int]) -> gym.Env[Any, Any]:
     plain = target.target if isinstance(target, Adjusted) else target
     if isinstance(plain, EnvPoolTarget):
         raise NoPicture("EnvPool cannot draw its environments, and Gymnasium has none with this id")
-    size: dict[str, Any] = (
-        {"width": WIDTH, "height": HEIGHT} if _is_mujoco(plain) and mode != "human" else {}
-    )
+    sized = _is_mujoco(plain) and mode != "human"
+    arguments: dict[str, Any] = {"width": size[0], "height": size[1]} if sized else {}
     try:
-        env = make_env(target, render_mode=mode, **size)
+        env = make_env(target, render_mode=mode, **arguments)
     except TypeError:
         if isinstance(plain, str) and ":" not in plain:
             raise
@@ -166,20 +169,35 @@ class Trial(NamedTuple):
         return Trial(Verdict.FAILED, f"{type(error).__name__}: {error}")
 
 
-def view_without_display(target: EnvTarget, spec: EnvSpec, guard: EnvGuard | None = None) -> View:
-    """A view that draws off screen in this process; NoPicture if no OpenGL backend works."""
+def draw_off_screen() -> list[str]:
+    """Let libraries draw without a display, from their import on; returns the OpenGL backends to try, the first one set."""
     os.environ["SDL_VIDEODRIVER"] = os.environ["SDL_AUDIODRIVER"] = "dummy"
     os.environ["PYGAME_HIDE_SUPPORT_PROMPT"] = "1"
-    backends = [os.environ["MUJOCO_GL"]] if os.environ.get("MUJOCO_GL") else ["egl", "osmesa"]
-    if len(backends) > 1 and os.environ.get("DISPLAY"):
-        backends.append("glfw")
+    if given := os.environ.get("MUJOCO_GL"):
+        return [given]
+    os.environ["MUJOCO_GL"] = "egl"
+    return ["egl", "osmesa", *(["glfw"] if os.environ.get("DISPLAY") else [])]
+
+
+def view_without_display(
+    target: EnvTarget,
+    spec: EnvSpec,
+    guard: EnvGuard | None = None,
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+    backends: Sequence[str] = (),
+) -> View:
+    """A view that draws off screen in this process; NoPicture if no OpenGL backend works.
+
+    `backends` come from `draw_off_screen`, if that was called before.
+    """
+    backends = backends or draw_off_screen()
     view: View | None = None
     trials: list[Trial] = []
     for backend in backends:
         os.environ["MUJOCO_GL"] = backend  # read when the first picture is drawn
         try:
             if view is None:
-                view = View(target, spec, guard=guard)
+                view = View(target, spec, guard=guard, size=size)
                 view.reset(0)
         except NoPicture:
             raise

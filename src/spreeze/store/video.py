@@ -40,6 +40,15 @@ def captioned(frame: NDArray[np.uint8], caption: str) -> NDArray[np.uint8]:
     return np.asarray(image)
 
 
+def fitted(frame: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """The frame scaled to this width and height, with black bars where its shape differs."""
+    from PIL import Image, ImageOps
+
+    if frame.shape[1::-1] == size:
+        return frame
+    return np.asarray(ImageOps.pad(Image.fromarray(frame), size))
+
+
 class VideoWriter:
     """Writes an MP4 under a temporary name and renames it when it is complete."""
 

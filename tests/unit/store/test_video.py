@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spreeze.store.video import VideoWriter, captioned, jpeg
+from spreeze.store.video import VideoWriter, captioned, fitted, jpeg
 
 
 def test_a_video_gets_its_name_and_title_when_it_is_complete(tmp_path: Path) -> None:
@@ -24,3 +24,13 @@ def test_a_video_gets_its_name_and_title_when_it_is_complete(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["a.mp4"]
     assert (captioned(frame, "x") != frame).any()
     assert len(jpeg(np.zeros((900, 1200, 3), np.uint8))) < 20_000
+
+
+def test_a_frame_is_scaled_as_a_whole_and_not_stretched() -> None:
+    white = np.full((50, 50, 3), 255, np.uint8)
+    wide = fitted(white, (200, 100))
+    assert wide.shape == (100, 200, 3)
+    assert (wide[:, 50:150] == 255).all()
+    assert (wide[:, :50] == 0).all()
+    assert (wide[:, 150:] == 0).all()
+    assert fitted(white, (50, 50)) is white
