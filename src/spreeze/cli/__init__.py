@@ -24,6 +24,7 @@ COMMANDS = {
     "algos": "list the algorithms",
     "bench": "measure speed, always against a reference in the same run",
     "doctor": "check this machine and say what to do",
+    "completion": "print a script that lets your shell complete commands and flags",
 }
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 SMALLEST_RUN, SMALLEST_SPACE = 5, 700 << 20
@@ -150,6 +151,6 @@ def _flush_streams() -> None:
 def _print_help() -> None:
     print("Spreeze: reinforcement learning at full speed on one desktop.\n")
     for name, what in COMMANDS.items():
-        print(f"  spreeze {name:9} {what}")
+        print(f"  spreeze {name:10} {what}")
     print("\nHelp for one command:  spreeze train --help")
     print("First run:  spreeze train Pendulum-v1 --target -200")

@@ -147,6 +147,20 @@ def test_help_lists_every_knob(capsys: pytest.CaptureFixture[str]) -> None:
     flags = set(re.findall(r"--([\w.-]+)", text))
     missing = [name for name in knob_names(Config()) if name.replace("_", "-") not in flags]
     assert missing == ["env"], "only the environment is positional"
+    first = text.index("spreeze train HalfCheetah-v5 --target 5000")
+    places = [
+        text.index(f"\n{title}  ") for title in ("Run", "Environment", "Learner", "Algorithm")
+    ]
+    assert [first, *places] == sorted([first, *places]), "examples come first"
+
+
+def test_help_shows_the_knobs_of_the_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--algo", "ppo", "--help"])
+    text = capsys.readouterr().out
+    assert "Algorithm ppo" in text
+    assert "--algo.gae-lambda X" in text
+    assert "[0.95]" in text
 
 
 def test_auto_must_be_resolved_before_it_is_used() -> None:

@@ -19,7 +19,7 @@ from spreeze.text import short
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnerArguments:
+class Arguments:
     """Measure the updates per second with two layers of 256, against plain PyTorch and the device's limits."""
 
     env: tyro.conf.Positional[str | None] = None
@@ -44,7 +44,7 @@ class LearnerArguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(LearnerArguments, args=arguments, prog="spreeze bench learner")
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench learner")
     sizes = args.batch_size.split(",")
     if not all(size.isdigit() and 0 < int(size) <= 1 << 20 for size in sizes):
         raise UsageError(
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _devices(args: LearnerArguments, machine: Machine) -> tuple[str, str | None]:
+def _devices(args: Arguments, machine: Machine) -> tuple[str, str | None]:
     """The device to measure, and the device of the actor if two were asked for."""
     if args.devices is None:
         return args.device if args.device != "auto" else "cuda" if machine.gpus else "cpu", None

@@ -14,7 +14,7 @@ from spreeze.text import short
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineArguments:
+class Arguments:
     """Measure the env steps and updates per second of a real run, against each while the other side is stopped."""
 
     env: tyro.conf.Positional[str]
@@ -33,7 +33,7 @@ class PipelineArguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(PipelineArguments, args=arguments, prog="spreeze bench pipeline")
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench pipeline")
     from spreeze.bench.pipeline import measure
 
     knobs = {

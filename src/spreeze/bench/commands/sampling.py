@@ -17,7 +17,7 @@ from spreeze.text import short
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingArguments:
+class Arguments:
     """Measure the env steps per second of samplers alone, with a policy of two layers of 256."""
 
     env: tyro.conf.Positional[str]
@@ -34,7 +34,7 @@ class SamplingArguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(SamplingArguments, args=arguments, prog="spreeze bench sampling")
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench sampling")
     from spreeze.bench.sampling import measure
     from spreeze.envs.targets import picklable_target
     from spreeze.run.plan import describe_env, make_plan

@@ -16,7 +16,7 @@ from spreeze.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartUpArguments:
+class Arguments:
     """Measure when a run reaches each milestone, from the command to the first finished update."""
 
     env: tyro.conf.Positional[str]
@@ -33,7 +33,7 @@ class StartUpArguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(StartUpArguments, args=arguments, prog="spreeze bench start-up")
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench start-up")
     check_seconds(args.seconds)
     if args.runs < 1:
         raise UsageError([f"--runs {args.runs}: must be 1 or more."])

@@ -16,7 +16,7 @@ from spreeze.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeToScoreArguments:
+class Arguments:
     """Measure the seconds from the command to a mean return of 10 episodes, for Spreeze and other frameworks in turns."""
 
     env: tyro.conf.Positional[str]
@@ -41,7 +41,7 @@ class TimeToScoreArguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(TimeToScoreArguments, args=arguments, prog="spreeze bench time-to-score")
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench time-to-score")
     check_seconds(args.seconds)
     if args.seeds < 1:
         raise UsageError([f"--seeds {args.seeds}: must be 1 or more."])

@@ -13,7 +13,7 @@ from spreeze.text import short
 
 
 @dataclass(frozen=True, kw_only=True)
-class WiresArguments:
+class Arguments:
     """Measure shared memory against queue, pipe and file: rows per second, and how old weights are when they are read."""
 
     seconds: float = 12.0
@@ -24,7 +24,7 @@ class WiresArguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(WiresArguments, args=arguments, prog="spreeze bench wires")
+    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench wires")
     check_seconds(args.seconds)
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.wires import measure

@@ -16,6 +16,7 @@ import setproctitle
 import tyro
 
 from spreeze.cli.flags import scan_flags
+from spreeze.cli.train_help import print_train_help
 from spreeze.errors import UsageError
 from spreeze.settings.build import STARTING_KNOBS, starting_config
 from spreeze.settings.config import Config
@@ -50,6 +51,9 @@ def parse(arguments: list[str]) -> Config:
     """The config from flags. Algorithm, preset and resumed run decide the defaults of the rest."""
     given = scan_flags(arguments)
     start = starting_config(given.env, given.flags)
+    if {"-h", "--help"} & set(arguments):
+        print_train_help(start, given.flags.get("algo", "auto"))
+        sys.exit(0)
     check_flags(given.flags, start)
     config: Config = tyro.cli(Config, args=arguments, default=start, prog="spreeze train")
     if config.env != start.env:  # it was taken for the value of an unknown flag
