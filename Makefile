@@ -22,7 +22,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   $(NOT_LOCKED:%=--no-emit-package %)
 BUILD_TOOLS := printf 'hatchling\neditables\n'
 
-.PHONY: train test faults suites check format docs learning bench lock audit sbom clean
+.PHONY: train test faults suites wheels check format docs learning bench lock audit sbom clean
 
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
@@ -36,6 +36,9 @@ faults: .venv/dev.stamp  ## every test that injects a fault or an attack; then w
 
 suites: .venv/suites.stamp  ## one task of every suite, EnvPool included; installs another 1.4 GB
 	$(PYTEST) $(PARALLEL) tests/suites tests/unit/envs/test_envpool.py
+
+wheels:  ## install the wheel with every Python found (3.11, 3.12, 3.13), and train there; needs the network
+	@$(PYTHON) tests/packaging/wheels.py
 
 check: .venv/dev.stamp  ## format, lint, types, import layers, unit tests
 	$(BIN)/ruff format --check .

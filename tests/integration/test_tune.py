@@ -39,7 +39,10 @@ def questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[ProbeRequ
 
 
 def test_the_command_reports_what_it_measured_and_chose_and_caches_it(
-    tmp_path: Path, questions: list[ProbeRequest], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    questions: list[ProbeRequest],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("spreeze.cli.commands.tune.SAMPLING_S", 0.5)
     files = [tmp_path / "first.json", tmp_path / "again.json"]
@@ -53,6 +56,13 @@ def test_the_command_reports_what_it_measured_and_chose_and_caches_it(
     assert all(hz > 0 for hz in first["probes"]["sample_hz"].values())
     assert main(["fakes:ReachEnv", "--retune", "--json", str(files[0])], 0.0) == 0
     assert len(questions) == 2
+    (kept,) = (tmp_path / "cache").rglob("tuned/*.json")
+    assert (
+        capsys.readouterr().out.count(
+            f"Kept:  {kept}\n       spreeze train fakes:ReachEnv   reads it"
+        )
+        == 3
+    )
 
 
 @pytest.fixture

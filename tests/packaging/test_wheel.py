@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.parser
+import re
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -13,6 +14,8 @@ import pytest
 
 import spreeze
 from spreeze.cli import main
+from spreeze.cli.commands.doctor import TOOLS
+from spreeze.envs.suites import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "spreeze"
@@ -53,4 +56,27 @@ def test_the_metadata_has_version_licence_and_extras(wheel: zipfile.ZipFile) -> 
     assert metadata["Version"] == spreeze.__version__
     assert metadata["License-Expression"] == "MIT"
     assert wheel.read(f"{INFO}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-    assert {"mujoco", "dashboard", "suites"} <= set(metadata.get_all("Provides-Extra", []))
+    extras = set(metadata.get_all("Provides-Extra", []))
+    assert extras == {*EXTRAS, *TOOLS, "suites", "dev"}, "doctor looks for every extra"
+
+
+def test_the_description_has_no_link_that_an_index_cannot_follow(wheel: zipfile.ZipFile) -> None:
+    metadata = email.parser.Parser().parsestr(wheel.read(f"{INFO}/METADATA").decode())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    text = str(metadata.get_payload())
+    links = re.findall(r"\]\(([^)]*)\)|^\[[^\]]+\]: (\S+)", text, re.MULTILINE)
+    assert len(links) > 3
+    assert [
+        link for pair in links for link in pair if link and not link.startswith("https://")
+    ] == []
+    readme = (ROOT / "README.md").read_text()
+    headings = re.findall(r"^#.*$", readme, re.MULTILINE)
+    assert re.findall(r"^#.*$", text, re.MULTILINE) == headings, "nothing else is lost"
+
+
+def test_links_of_the_project_are_named_in_the_repository(wheel: zipfile.ZipFile) -> None:
+    metadata = email.parser.Parser().parsestr(wheel.read(f"{INFO}/METADATA").decode())
+    named = (ROOT / "CITATION.cff").read_text()
+    addresses = [line.partition(", ")[2] for line in metadata.get_all("Project-URL", [])]
+    assert addresses
+    assert all(address in named for address in addresses)

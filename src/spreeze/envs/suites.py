@@ -14,6 +14,7 @@ EXTRAS = {
     "classic": "pygame",
     "box2d": "Box2D",
     "dmc": "dm_control",
+    "robotics": "gymnasium_robotics",
     "bullet": "pybullet_envs_gymnasium",
     "envpool": "envpool",
 }
@@ -21,6 +22,10 @@ EXTRAS = {
 
 REGISTERED_BY = {
     r"dm_control/.+": ("dmc", "shimmy"),
+    r"(Fetch(Reach|Push|Slide|PickAndPlace)|Hand(Reach|Manipulate)|AdroitHand|PointMaze_|AntMaze_|FrankaKitchen)\w*-v\d+": (
+        "robotics",
+        "gymnasium_robotics",
+    ),
     r"\w+BulletEnv-v\d+": ("bullet", "pybullet_envs_gymnasium"),
 }
 """Patterns of ids, the extra that has them, and the module that registers them when it is imported."""

@@ -189,8 +189,7 @@ def _probe_machine(
     except CallFailed as error:
         say(f"the measurement failed ({error.cause}); rules of thumb decide instead")
         return None
-    save_cached(request, measured)
-    return cast(ProbeResult, measured)
+    return save_cached(request, cast(ProbeResult, measured))
 
 
 def create_run(asked: Config, plan: Plan) -> RunDir:

@@ -98,10 +98,12 @@ class ProbeResult:
     too_large: int | None
     """A batch size that did not fit in memory."""
     seconds: float
+    file: Path | None = dataclasses.field(default=None, compare=False)
+    """Where it is kept for later runs; None: nowhere."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return dataclasses.asdict(self)
+        """As plain data, without the file's name."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "file"}
 
 
 def load_cached(request: ProbeRequest) -> ProbeResult | None:
@@ -110,15 +112,18 @@ def load_cached(request: ProbeRequest) -> ProbeResult | None:
         stored = json.loads(request.path().read_text())
         for name in ("act_us", "thread_hz", "update_hz", "split_hz"):
             stored[name] = {int(key): float(value) for key, value in stored[name].items()}
-        return ProbeResult(**stored)
+        return ProbeResult(**stored, file=request.path())
     return None
 
 
-def save_cached(request: ProbeRequest, measured: ProbeResult) -> None:
-    """Cache a result for later runs; without it they measure again."""
+def save_cached(request: ProbeRequest, measured: ProbeResult) -> ProbeResult:
+    """The result with its file, cached for later runs; without that they measure again."""
     with contextlib.suppress(OSError):
-        request.path().parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(request.path(), measured.to_json())
+        path = request.path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, measured.to_json())
+        return dataclasses.replace(measured, file=path)
+    return measured
 
 
 def best_threads(thread_hz: dict[int, float], cores: int) -> int:

@@ -26,6 +26,7 @@ TOOLS = {
     "video": "imageio_ffmpeg",
     "dashboard": "starlette",
     "plot": "matplotlib",
+    "onnx": "onnxruntime",
     "wandb": "wandb",
     "trackio": "trackio",
 }

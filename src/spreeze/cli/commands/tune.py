@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +32,13 @@ SAMPLING_S = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Measure this machine with an environment and an algorithm, and print the settings for it."""
+    """Measure this machine with an environment and an algorithm, and print the settings for it.
+
+    The measurement is kept in the cache folder, where `spreeze train` reads it.
+    """
 
     env: tyro.conf.Positional[str]
-    """Gymnasium id, module:Id, or package.module:EnvClass."""
+    """Gymnasium id, module:Id, package.module:EnvClass, or path/file.py:EnvClass."""
     algo: str = "auto"
     """Algorithm. Auto: the one that `spreeze train` takes."""
     device: str = "auto"
@@ -68,8 +73,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         sampling = _measure_sampling(plan, args.env, processes)
     finally:
         processes.close()
-    if args.compile:
-        compile_plan(plan)
+    compiled = compile_plan(plan) if args.compile else []
     facts: dict[str, Any] = {
         "command": ["spreeze", "tune", args.env, "--algo", args.algo, "--device", args.device],
         "env": args.env,
@@ -93,25 +97,49 @@ def main(arguments: list[str], _started_s: float) -> int:
         console.print(_probe_table(facts["probes"]))
         console.print()
         print_choices(console, plan)
+        print("\n" + "\n".join(_kept(args, plan, compiled)))
     return 0
+
+
+def _kept(args: Arguments, plan: Plan, compiled: list[Path]) -> Iterator[str]:
+    """What was written, where, and what reads it."""
+    flags = [args.env, *(["--algo", args.algo] if args.algo != "auto" else [])]
+    flags += ["--device", args.device] if args.device != "auto" else []
+    train = f"spreeze train {shlex.join(flags)}"
+    if plan.measured is None:
+        yield "Kept:  nothing was measured for this algorithm; its settings follow from rules"
+    elif plan.measured.file is None:
+        yield "Note:  the measurement could not be kept; spreeze doctor says more about the cache folder"
+    else:
+        yield f"Kept:  {plan.measured.file}"
+        yield f"       {train}   reads it and chooses these settings; --retune measures again"
+    for path in compiled:
+        yield f"Kept:  {path}"
+        yield f"       {train}   starts with this compiled update"
+    if args.plot is not None:
+        yield f"Plot:  {args.plot}"
+    if args.json is not None:
+        yield f"JSON:  {args.json}"
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def compile_plan(plan: Plan) -> None:
-    """Compile what a run of this plan learns with, unless that was done before."""
+def compile_plan(plan: Plan) -> list[Path]:
+    """Compile what a run of this plan learns with, unless that was done before; returns the files."""
     from spreeze.learning.compiled.job import compile_and_wait
     from spreeze.roles.learner.compile_key import compile_keys
 
     batch_size = resolved(plan.config.learner.batch_size)
     _say(f"compiling updates of batch {batch_size} ...")
+    keys = compile_keys(plan.config, plan.spec, batch_size)
     try:
-        for key in compile_keys(plan.config, plan.spec, batch_size):
+        for key in keys:
             compile_and_wait(key)
     except RuntimeError as error:
         raise UsageError([f"the update was not compiled: {str(error).strip()}"]) from None
+    return [key.path() for key in keys if key.path().exists()]
 
 
 def _measure_sampling(plan: Plan, env: str, processes: Processes) -> dict[int, float]:
