@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> int:
     from spreeze.envs.messages import messages_to
 
     machine = detect_machine()
-    with messages_to(None):
+    with messages_to(None), redirect_stdout(sys.stderr):  # the result may go to standard output
         spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
     if not find_algorithm(args.algo).takes(spec):
         raise UsageError(
