@@ -35,7 +35,7 @@ def in_source() -> Iterator[str]:
     for path in (ROOT / "src" / "spreeze").rglob("*.py"):
         for name in LITERAL.findall(path.read_text()):
             if name != "train/{name}":
-                yield re.sub(r"\{\w+\}", "<role>", name)
+                yield re.sub(r"\{(\w+)\}", r"<\1>", name)
 
 
 def of_algorithms() -> Iterator[str]:

@@ -187,12 +187,14 @@ def _goals(snap: Snapshot, config: Config, width: int) -> list[tuple[str, Text]]
         goals.append(("steps", snap.env_steps / config.max_steps, done))
     if config.target is not None and snap.evaluations:
         first, best = snap.evaluations[0][1], snap.best_return or snap.evaluations[0][1]
+        if config.target_metric != Config.target_metric:
+            first, best = 0.0, snap.target_value or 0.0
         share = (
             1.0
             if best >= config.target
             else max(0.0, (best - first) / max(config.target - first, 1e-9))
         )
-        goals.append(("target", share, f"{short(snap.best_return)} of {short(config.target)}"))
+        goals.append(("target", share, f"{short(best)} of {short(config.target)}"))
     longest = max((len(words) for _, _, words in goals), default=0)
     length = min(max(width - longest - 2, 8), LONGEST_BAR)
     return [

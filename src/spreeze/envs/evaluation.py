@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.envs.episodes import mean_info
 from spreeze.envs.guard import EnvGuard
 from spreeze.envs.stepping import make_stepper, play_to_end
 from spreeze.envs.targets import EnvTarget
@@ -29,6 +30,8 @@ class Evaluation:
     """The steps of each."""
     broken: int = 0
     """Episodes that gave NaN or infinity, or raised; they are not among the others."""
+    info: dict[str, float] = field(default_factory=dict)
+    """The means of the numbers that the environment gave in `info` at the ends of the episodes."""
 
     @property
     def mean(self) -> float:
@@ -73,13 +76,14 @@ def evaluate_policy(
         played = play_to_end(stepper, spec, act, episodes, seed)
     finally:
         stepper.close()
-    whole = [(total, length) for total, length in played if not np.isnan(total)]
+    whole = [episode for episode in played if not np.isnan(episode.total)]
     if not whole:
         raise UsageError(
             [f"{spec.id} gave NaN or infinity in every episode, so there is no return to report."]
         )
-    returns, lengths = zip(*whole, strict=True)
-    return Evaluation(list(returns), list(lengths), len(played) - len(whole))
+    returns, lengths, _ = zip(*whole, strict=True)
+    broken = len(played) - len(whole)
+    return Evaluation(list(returns), list(lengths), broken, mean_info(whole))
 
 
 def _print_error(text: str) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.envs.episodes import Episode, numbers_in
 from spreeze.envs.guard import EnvGuard
 from spreeze.envs.step_result import StepResult
-from spreeze.envs.stepping import Episode, Stepper, make_stepper
+from spreeze.envs.stepping import Stepper, make_stepper
 from spreeze.envs.targets import EnvTarget
 from spreeze.envs.transitions import row_writer
 from spreeze.rows import TRANSITION, RowFormat, Rows
@@ -103,9 +104,10 @@ class EnvGroup:
         self._lengths[valid] += 1
         self._returns[~valid] = 0.0
         self._lengths[~valid] = 0
-        for i in np.flatnonzero(done & valid):
-            self.finished.append((float(self._returns[i]), int(self._lengths[i])))
-            self._finished_in.append(int(i))
+        for i in np.flatnonzero(done & valid).tolist():
+            info = numbers_in(out.infos.get(i))
+            self.finished.append(Episode(float(self._returns[i]), int(self._lengths[i]), info))
+            self._finished_in.append(i)
             self._returns[i], self._lengths[i] = 0.0, 0
 
 

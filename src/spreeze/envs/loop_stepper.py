@@ -84,13 +84,14 @@ class LoopStepper:
         if outcome.any_done_or_invalid:  # in the previous step
             outcome.terminated[:] = outcome.truncated[:] = False
             outcome.valid[:] = True
+            outcome.infos.clear()
         guard.doing[()] = STEP
         guard.steps += self.num_envs
         done, failed = [], []
         limits, simulations, times, flat = self._limits, self._simulations, self._times, self._flat
         for i, step in enumerate(self._steps):
             try:
-                after, gain, terminated, truncated, _ = step(actions[i])
+                after, gain, terminated, truncated, info = step(actions[i])
                 # A quick test first, which may say no wrongly. No call: this runs for every env step.
                 if type(after) is ndarray and after.dtype is self._usual and after.shape == flat:
                     next_obs[i] = after
@@ -102,6 +103,7 @@ class LoopStepper:
                     outcome.terminated[i] = as_flag(terminated, "terminated")
                     late = lengths[i] >= limits[i]
                     outcome.truncated[i] = as_flag(truncated, "truncated") or late
+                    outcome.infos[i] = info
                     done.append(i)
                 if (simulation := simulations[i]) is not None:
                     before, times[i] = times[i], simulation.time

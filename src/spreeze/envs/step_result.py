@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -21,6 +23,8 @@ class StepResult:
         self.truncated = np.zeros(num_envs, np.bool_)
         self.valid = np.ones(num_envs, np.bool_)
         """False where this was not a transition: the fake step of an auto-reset, or a step that went wrong."""
+        self.infos: dict[int, Any] = {}
+        """What environments said in `info`, where an episode ended in this step."""
         self.any_done_or_invalid = False
         """Whether any episode ended or any step was invalid. Mostly false, and then callers skip those checks."""
 

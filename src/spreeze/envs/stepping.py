@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from spreeze.envs.envpool import EnvPoolTarget
+from spreeze.envs.episodes import Episode, numbers_in
 from spreeze.envs.guard import EnvGuard
 from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.observations import flattened
@@ -25,8 +26,6 @@ from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.faults import Doing
 from spreeze.spec import EnvSpec, Floats
 
-Episode = tuple[float, int]
-"""Return and length of a whole episode."""
 Stepper = LoopStepper | VectorStepper
 
 
@@ -70,15 +69,19 @@ def play_episodes(
         stepper.reset_into(seed + len(finished), out)
         running = np.ones(stepper.num_envs, np.bool_)
         returns, lengths = np.zeros(stepper.num_envs), np.zeros(stepper.num_envs, np.int64)
+        infos: list[dict[str, float]] = [{} for _ in range(stepper.num_envs)]
         while running.any():
             stepper.step(act(out.obs), out)
             returns[running & ~out.valid] = np.nan
             running &= out.valid
             returns[running] += out.reward[running]
             lengths += running
+            for i, info in out.infos.items():
+                if running[i]:
+                    infos[i] = numbers_in(info)
             running &= ~(out.terminated | out.truncated)
             if not running.any():
-                finished += zip(returns.tolist(), lengths.tolist(), strict=True)
+                finished += map(Episode, returns.tolist(), lengths.tolist(), infos)
                 del finished[num_episodes:]
             yield finished
 

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from spreeze.envs.divergence import Simulations
+from spreeze.envs.episodes import info_of_env
 from spreeze.envs.guard import ATTEMPTS, ENV_ERRORS, OTHER, STEP, EnvGuard, as_column, as_obs
 from spreeze.envs.observations import parts_of
 from spreeze.envs.step_result import StepResult
@@ -98,6 +99,7 @@ class VectorStepper:
         # observation of the next one. It is not a transition.
         outcome.valid[:] = ~self._resetting & ~self._skip_next
         self._drop_diverged(outcome)
+        self._keep_infos(done, info, outcome)
         restarted = done
         if self._mode is AutoresetMode.NEXT_STEP:
             restarted, self._resetting = self._resetting, done
@@ -110,6 +112,14 @@ class VectorStepper:
             outcome.obs[done] = self._flat(fresh, "reset")[done]
         self._simulations.restarted(np.flatnonzero(restarted))
         return done
+
+    def _keep_infos(self, done: NDArray[np.bool_], info: Any, outcome: StepResult) -> None:
+        """What the environments whose episode ended have said in its last step."""
+        outcome.infos.clear()
+        if done.any():
+            last = info.get("final_info", {}) if self._mode is AutoresetMode.SAME_STEP else info
+            for i in np.flatnonzero(done).tolist():
+                outcome.infos[i] = info_of_env(last, i, self.num_envs)
 
     def _drop_diverged(self, outcome: StepResult) -> None:
         """The episode goes on where MuJoCo put it; the step that led there is not used."""

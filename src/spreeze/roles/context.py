@@ -25,6 +25,7 @@ from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control, Table
+from spreeze.wires.documents import Document, EpisodeReports
 from spreeze.wires.experience import Experience
 from spreeze.wires.weights import Weights
 
@@ -63,6 +64,7 @@ class Context:
     idle: Callable[[float], None]
     """Sleep for this many seconds; does nothing in serial mode."""
     recorder: Recorder
+    arena: Arena
     at_boundary: bool = False
     """Serial mode: whether the role ends only to start again from the checkpoint that is written now."""
 
@@ -92,6 +94,14 @@ class Context:
         table = {"sampler": "samplers"}.get(self.job.role, self.job.role)
         record: Table = getattr(self.control, table)
         return record[self.job.index : self.job.index + 1].reshape(()) if record.ndim else record
+
+    def document(self, name: str) -> Document:
+        """One of the run's small documents; `wires.documents` lists them."""
+        return Document(self.arena, name)
+
+    def episode_reports(self) -> EpisodeReports:
+        """What the environments of all samplers said at the ends of their recent episodes."""
+        return EpisodeReports(self.arena, len(self.control.samplers))
 
     def seed(self, num: int = 1) -> list[int]:
         """Seeds for this role: independent of those of every other role and index."""
@@ -143,6 +153,7 @@ def join(
         now=now,
         idle=idle,
         recorder=Recorder(RunDir(job.run_path).metrics / f"{job.name}.jsonl"),
+        arena=arena,
     )
     context.recorder.on_loss = context.count_loss
     return context

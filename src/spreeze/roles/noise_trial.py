@@ -14,7 +14,7 @@ from enum import Enum
 
 import numpy as np
 
-from spreeze.envs.stepping import Episode
+from spreeze.envs.episodes import Episode
 from spreeze.policy import LastingNoise, Policy
 
 FEWEST, FIRST, NEWEST = 4, 8, 32
@@ -59,7 +59,7 @@ class NoiseTrial:
         if self.phase is Phase.OVER:
             return False
         lasting = self.phase is Phase.LASTING
-        for (total, _), env in zip(episodes, envs, strict=True):
+        for (total, *_), env in zip(episodes, envs, strict=True):
             (self._coloured if lasting and env % 2 else self._white).append(total)
         if len(self._white) < self._enough:
             return False

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from spreeze.envs.episodes import Episode, mean_info, rollout_metrics
 from spreeze.envs.group import EnvGroup, make_group
-from spreeze.envs.stepping import Episode
 from spreeze.faults import fault_point
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
@@ -20,7 +20,7 @@ from spreeze.roles.noise_trial import NoiseTrial, Phase
 from spreeze.roles.pacing import allowed_steps, warmup_steps
 from spreeze.settings.config import resolved
 from spreeze.store.metrics import record_interval
-from spreeze.wires.control import Table
+from spreeze.wires.documents import episodes_of
 from spreeze.wires.weights import WeightsReader
 
 HOLD_S = 0.005
@@ -43,10 +43,10 @@ def run(ctx: Context) -> Iterator[None]:
     lane, lending = ctx.experience.writer(ctx.job.index), CoreLending(control, ctx.now)
     random_steps = -(-config.sampler.random_steps // resolved(config.sampler.processes))
     first_limit, steps_of_all = _first_limit(ctx), control.samplers["env_steps"]
-    episodes: deque[Episode] = deque(maxlen=100)
-    version, next_fetch_s, next_log_s = 0, 0.0, ctx.now() + LOG_EVERY_S
+    version, next_fetch_s = 0, 0.0
     env_steps = int(counters["env_steps"])  # a restarted sampler continues its count
     noise = NoiseTrial(policy, num_envs, *config.hyper.lasting_noise_when(), env_steps > 0)
+    log = EpisodeLog(ctx, noise)
     try:
         group.reset(env_seed % 2**31 + env_steps)
         while True:
@@ -85,10 +85,8 @@ def run(ctx: Context) -> Iterator[None]:
             env_steps += group.num_envs
             counters["env_steps"] = env_steps
             if group.finished:
-                _count_episodes(group, episodes, noise, counters)
-            if episodes and ctx.now() >= next_log_s:
-                next_log_s = ctx.now() + record_interval(LOG_EVERY_S, ctx.now())
-                _log(ctx)
+                log.count(group)
+            log.record_if_due()
             yield
     finally:
         group.close()
@@ -111,28 +109,43 @@ def _first_limit(ctx: Context) -> int:
     return allowed_steps(warmup_steps(ctx.config), FIRST_UPDATES, fewest)
 
 
-def _count_episodes(
-    group: EnvGroup, recent: deque[Episode], noise: NoiseTrial, counters: Table
-) -> None:
-    """Move finished episodes from the group to the recent ones, and update what depends on them."""
-    finished, envs = group.take_finished()
-    recent.extend(finished)
-    counters["episodes"] += len(finished)
-    counters["return_mean"], counters["length_mean"] = np.mean(recent, axis=0)
-    if noise.judge(finished, envs):
-        counters["noise_lasts"] = noise.phase is Phase.LASTING
+class EpisodeLog:
+    """The recent episodes of a sampler, and what is told of them."""
 
+    def __init__(self, ctx: Context, noise: NoiseTrial) -> None:
+        """No episode yet; `noise` judges each one."""
+        self._ctx, self._noise = ctx, noise
+        self._recent: deque[Episode] = deque(maxlen=100)
+        self._report = ctx.document(episodes_of(ctx.job.index))
+        self._next_s = ctx.now() + LOG_EVERY_S
 
-def _log(ctx: Context) -> None:
-    counters = ctx.counters
-    ctx.recorder.record(
-        time_s=ctx.now(),
-        env_steps=ctx.control.env_steps,
-        updates=int(ctx.control.learner["updates"]),
-        **{
-            "rollout/ep_rew_mean": float(counters["return_mean"]),
-            "rollout/ep_len_mean": float(counters["length_mean"]),
-            "rollout/episodes": int(counters["episodes"]),
-            "async/weights_version": int(counters["version"]),
-        },
-    )
+    def count(self, group: EnvGroup) -> None:
+        """Take the finished episodes from the group, and update what depends on them."""
+        counters = self._ctx.counters
+        finished, envs = group.take_finished()
+        self._recent.extend(finished)
+        counters["episodes"] += len(finished)
+        results = [(episode.total, episode.length) for episode in self._recent]
+        counters["return_mean"], counters["length_mean"] = np.mean(results, axis=0)
+        if self._noise.judge(finished, envs):
+            counters["noise_lasts"] = self._noise.phase is Phase.LASTING
+
+    def record_if_due(self) -> None:
+        """Record the means, and tell the supervisor what the environments said at the ends of episodes."""
+        ctx, counters = self._ctx, self._ctx.counters
+        if not self._recent or ctx.now() < self._next_s:
+            return
+        self._next_s = ctx.now() + record_interval(LOG_EVERY_S, ctx.now())
+        if metrics := rollout_metrics(mean_info(self._recent)):
+            self._report.write(metrics)
+        ctx.recorder.record(
+            time_s=ctx.now(),
+            env_steps=ctx.control.env_steps,
+            updates=int(ctx.control.learner["updates"]),
+            **{
+                "rollout/ep_rew_mean": float(counters["return_mean"]),
+                "rollout/ep_len_mean": float(counters["length_mean"]),
+                "rollout/episodes": int(counters["episodes"]),
+                "async/weights_version": int(counters["version"]),
+            },
+        )

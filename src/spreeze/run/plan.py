@@ -44,6 +44,7 @@ from spreeze.store.rundir import RunDir
 from spreeze.text import without_secrets
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
+from spreeze.wires.documents import document_blocks
 from spreeze.wires.experience import experience_blocks
 from spreeze.wires.weights import weights_blocks
 
@@ -165,6 +166,7 @@ def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
     return [
         *control_blocks(lanes),
+        *document_blocks(lanes),
         *weights_blocks(config.hyper.policy_form(spec).size(spec)),
         *experience_blocks(layout, lanes, max(lane_rows, 8 * envs), envs),
     ]

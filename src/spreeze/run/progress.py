@@ -77,6 +77,8 @@ class Progress:
         """Events that the supervisor reported; shown before the other warnings."""
         self.standing: dict[str, list[str]] = {}  # warnings that hold, by their subject
         self.target_reached_s: float | None = None
+        self.more_metrics: Callable[[], dict[str, float]] = dict
+        """What others add to each record."""
         self._control = control
         self._start_up, self._clock = start_up, clock
         self._began_s: float | None = None  # when the roles were started
@@ -267,6 +269,7 @@ class Progress:
             "replay/age_s": self._replay_age.median_s(snap.replay_rows),
         }
         values |= snap.cpu.metrics() if snap.cpu else {}
+        values |= self.more_metrics()
         values |= {f"async/stall_percent/{role}": p for role, p in snap.stall_percent.items()}
         self._record({name: value for name, value in values.items() if value is not None})
 

@@ -30,6 +30,8 @@ class Snapshot:
     rollout_return: float | None = None
     eval_return: float | None = None
     best_return: float | None = None
+    target_value: float | None = None
+    """What the last evaluation found of the metric that `--target` is compared with."""
     sample_hz: float = 0.0
     update_hz: float = 0.0
     update_frame_hz: float = 0.0

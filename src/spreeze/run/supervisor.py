@@ -31,7 +31,7 @@ from spreeze.run.shutdown import LEARNER, await_observers, judge_ends, stop_role
 from spreeze.run.signals import Interrupts
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.start_up import Milestone, StartUp
-from spreeze.run.warnings import env_error_warnings
+from spreeze.run.warnings import env_error_warnings, missing_target_metric
 from spreeze.run.watchdog import Watchdog
 from spreeze.run.wording import describe_no_update
 from spreeze.settings.auto.rates import batches_worth_a_try
@@ -39,6 +39,7 @@ from spreeze.settings.config import Config, resolved
 from spreeze.store.rundir import RunDir, process_start
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control
+from spreeze.wires.documents import EVALUATION, Document, EpisodeReports
 
 TICK_S, SHOW_EVERY_S, WRITE_EVERY_S = 0.05, 0.25, 1.0
 
@@ -78,6 +79,8 @@ class Supervisor:
         self.record = Record(run_dir)
         self.start_up, started_s = start_up, start_up.started_s
         self.progress = Progress(config, self.control, start_up, self.record)
+        self.progress.more_metrics = EpisodeReports(self.arena, len(self.control.samplers)).means
+        self.evaluation = Document(self.arena, EVALUATION)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
         self.watchdog = Watchdog(config.limits, chosen_knobs(plan).__contains__)
@@ -185,6 +188,7 @@ class Supervisor:
         if now - self.shown_s >= SHOW_EVERY_S:
             self.shown_s = now
             self.progress.look()
+            self._look_at_evaluation()
             self._draw()
         if now - self.written_s >= WRITE_EVERY_S:
             self.written_s = now
@@ -199,6 +203,13 @@ class Supervisor:
                 "dashboard": self.directory_observers.status,
             }
             self.record.show(self.progress.status(RunState.RUNNING) | more)
+
+    def _look_at_evaluation(self) -> None:
+        """How far the metric is that ends the run."""
+        if self.evaluation.refresh():
+            newest = self.evaluation.value
+            self.progress.snapshot.target_value = newest["target_value"]
+            self.progress.standing["target"] = missing_target_metric(self.config, newest)
 
     def _draw(self) -> None:
         """Show the run. If that raises, the run continues without a screen."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from spreeze.rows import PLACEMENTS
+from spreeze.settings.config import Config
 from spreeze.wires.control import CompileState, Control
 
 NO_EVALUATION_S = 120.0
@@ -95,6 +97,17 @@ def env_error_warnings(control: Control, newest: Mapping[str, str]) -> list[str]
     role = min(newest, default=None)
     shown = f": {newest[role]} (traceback: logs/{role}.error)" if role else ""
     return [f"environments raised {count} times; their episodes ended there{shown}"]
+
+
+def missing_target_metric(config: Config, evaluation: dict[str, Any]) -> list[str]:
+    """A warning if the newest evaluation lacks the metric that should end the run."""
+    if config.target is None or evaluation["target_value"] is not None:
+        return []
+    said = [name for name in evaluation["metrics"] if "/info/" in name]
+    there = f"There are {', '.join(said)}." if said else "info holds no numbers then."
+    return [
+        f"--target-metric {config.target_metric}: the environment does not say it at the ends of episodes. {there}"
+    ]
 
 
 def missing_evaluation(control: Control, elapsed_s: float) -> list[str]:

@@ -12,6 +12,18 @@ from typing import Any
 from spreeze.knobs import flag, knobs_of
 from spreeze.settings.config import SECTIONS, Config
 from spreeze.settings.parse import parse_arguments, parse_count, parse_duration
+from spreeze.text import suggest
+
+TARGET_METRICS = (
+    "eval/mean_reward",
+    "eval/min_reward",
+    "eval/mean_ep_length",
+    "eval/success_rate",
+    "rollout/success_rate",
+    "rollout/is_success",
+)
+SAID_BY_ENVIRONMENTS = ("eval", "rollout")
+"""What --target may be compared with: these metrics, and what environments say in these episodes."""
 
 
 def check_config(config: Config) -> list[str]:
@@ -54,6 +66,7 @@ def _check_run(config: Config) -> Iterator[str]:
                 parse(text)
         except ValueError as error:
             yield str(error)
+    yield from _check_target(config)
     yield from check_devices(config.device, config.learner.same_device)
     if config.simulation.engine == "envpool":
         if config.simulation.max_episode_steps:
@@ -77,6 +90,16 @@ def _check_modes(config: Config) -> Iterator[str]:
     ):
         if config.serial and given:
             yield f"{name} needs a separate process, so it does not work with --serial."
+
+
+def _check_target(config: Config) -> Iterator[str]:
+    """Whether evaluations can have the metric that ends the run."""
+    metric = config.target_metric
+    if not (metric in TARGET_METRICS or re.fullmatch(r"(eval|rollout)/info/.+", metric)):
+        names = [*TARGET_METRICS, *(f"{prefix}/info/NAME" for prefix in SAID_BY_ENVIRONMENTS)]
+        yield f"--target-metric {metric}: must be one of {', '.join(names)}.{suggest(metric, names)}"
+    elif metric != Config.target_metric and config.target is None:
+        yield f"--target-metric {metric} needs the value to be reached: --target NUMBER."
 
 
 def check_devices(device: str, same_allowed: bool, option: str = "--device") -> list[str]:

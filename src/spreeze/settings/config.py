@@ -47,6 +47,10 @@ class Config:
     )
     steps: str | None = knob(None, "Stop after this many env steps: 500k, 1e6.")
     target: float | None = knob(None, "Stop when the mean return of an evaluation reaches this.")
+    target_metric: str = knob(
+        "eval/mean_reward",
+        "What --target is compared with after each evaluation: eval/success_rate, eval/info/NAME, rollout/info/NAME.",
+    )
     seed: int = knob(
         0, "Random seed. Only --serial repeats a run bit for bit.", low=0, high=2**32 - 1
     )

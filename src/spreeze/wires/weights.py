@@ -36,23 +36,23 @@ class Stamp:
     env_steps: int = 0
 
 
-def weights_blocks(size: int) -> list[Block]:
-    """Memory for policies of `size` numbers."""
+def weights_blocks(size: int, name: str = "weights") -> list[Block]:
+    """Memory for vectors of `size` numbers; `name` tells several such wires apart."""
     return [
-        Block("weights.newest", (1,), np.int64),
-        Block("weights.slots", (SLOTS, 8), np.int64),
-        Block("weights.data", (SLOTS, size), np.float32),
+        Block(f"{name}.newest", (1,), np.int64),
+        Block(f"{name}.slots", (SLOTS, 8), np.int64),
+        Block(f"{name}.data", (SLOTS, size), np.float32),
     ]
 
 
 class Weights:
     """Both ends of the wire. One process publishes, any number fetch."""
 
-    def __init__(self, arena: Arena) -> None:
-        """Open the wire in an arena that was created with `weights_blocks`."""
-        self._newest = arena["weights.newest"]
-        self._slots = arena["weights.slots"]
-        self._data = arena["weights.data"]
+    def __init__(self, arena: Arena, name: str = "weights") -> None:
+        """Open the wire of this name in an arena that was created with `weights_blocks`."""
+        self._newest = arena[f"{name}.newest"]
+        self._slots = arena[f"{name}.slots"]
+        self._data = arena[f"{name}.data"]
         self.size: int = self._data.shape[1]
 
     @property

@@ -82,7 +82,7 @@ def test_rows_are_whole_episodes_without_the_fake_steps_of_auto_reset(
                 begin = t + 1
     assert len(episodes) >= 2 * NUM_ENVS
     for (total, length), (true_total, true_length) in zip(
-        sorted(episodes), sorted(finished), strict=True
+        sorted(episodes), sorted(episode[:2] for episode in finished), strict=True
     ):
         assert length == true_length
         assert total == pytest.approx(true_total, abs=1e-3)
@@ -200,8 +200,8 @@ def test_a_pool_plays_whole_episodes_too() -> None:
     stepper = make_stepper(EnvPoolTarget("Pendulum-v1"), 2)
     episodes = play_to_end(stepper, spec, lambda obs: np.zeros((2, 1), np.float32), 3, seed=0)
     stepper.close()
-    assert [length for _, length in episodes] == [200, 200, 200]
-    assert len({total for total, _ in episodes}) == 3
+    assert [episode.length for episode in episodes] == [200, 200, 200]
+    assert len({episode.total for episode in episodes}) == 3
 
 
 @pytest.mark.parametrize(

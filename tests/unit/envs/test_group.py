@@ -28,7 +28,7 @@ def test_returns_and_lengths_of_finished_episodes() -> None:
     for _ in range(4):
         group.step(actions, actions, 0, rows)
     first = 1  # the episode of the only environment whose episode has ended by now
-    assert group.finished == [(sum(100.0 * first + k for k in (1, 2, 3, 4)), 4)]
+    assert group.finished == [(sum(100.0 * first + k for k in (1, 2, 3, 4)), 4, {})]
     group.close()
 
 

@@ -140,8 +140,8 @@ def test_an_evaluation_episode_that_raises_has_no_return() -> None:
     still = np.zeros((2, 1), np.float32)
     episodes = play_to_end(stepper, SPEC, lambda _: still, 2, seed=0)
     stepper.close()
-    assert [length for _, length in episodes] == [2, 2]
-    assert np.isnan([total for total, _ in episodes]).all()
+    assert [episode.length for episode in episodes] == [2, 2]
+    assert np.isnan([episode.total for episode in episodes]).all()
 
 
 @pytest.mark.fault("F42")

@@ -10,10 +10,11 @@ import pytest
 
 import fakes
 from counting import LENGTHS, MODES, NUM_ENVS, count_stepper
+from spreeze.envs.episodes import Episode
 from spreeze.envs.inspect import inspect_env
 from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.step_result import StepResult
-from spreeze.envs.stepping import Episode, Stepper, play_episodes, play_to_end
+from spreeze.envs.stepping import Stepper, play_episodes, play_to_end
 
 
 def play(stepper: Stepper, num_episodes: int) -> list[Episode]:
@@ -29,8 +30,8 @@ def play(stepper: Stepper, num_episodes: int) -> list[Episode]:
 @pytest.mark.parametrize("mode", MODES)
 def test_each_environment_plays_one_whole_episode_per_round(mode: Any) -> None:
     episodes = play(count_stepper(mode, terminate=True), 5)
-    assert [length for _, length in episodes] == [*LENGTHS, *LENGTHS[:2]]
-    for (total, length), i in zip(episodes, (0, 1, 2, 0, 1), strict=True):
+    assert [episode.length for episode in episodes] == [*LENGTHS, *LENGTHS[:2]]
+    for (total, length, _), i in zip(episodes, (0, 1, 2, 0, 1), strict=True):
         episode = round((total / length - (length + 1) / 2) / 100)
         assert episode // 1000 == i
         assert total == 100 * episode * length + length * (length + 1) / 2
@@ -62,7 +63,7 @@ def test_a_subclass_of_time_limit_is_not_bypassed() -> None:
             obs, reward, terminated, truncated, info = super().step(action)
             return obs, 100.0 if truncated else float(reward), terminated, truncated, info
 
-    ((total, length),) = play(
+    ((total, length, _),) = play(
         LoopStepper([Paying(fakes.CountEnv(length=50), 3)], fakes.CountEnv), 1
     )
     assert length == 3

@@ -41,7 +41,7 @@ class Trial:
     def play(self, seed: int = 5, meanwhile: Callable[[], bool] = lambda: False) -> Any:
         def count() -> Any:
             episodes = yield from self.pool.play(self.vector, seed, meanwhile)
-            results.append(episodes)
+            results.append([(episode.total, episode.length) for episode in episodes])
 
         results: list[Any] = []
         for _ in count():

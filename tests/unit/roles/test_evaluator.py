@@ -6,12 +6,13 @@ import json
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 import fakes
+from spreeze.envs.episodes import Episode
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy
 from spreeze.policy.load import load_policy
@@ -20,6 +21,14 @@ from spreeze.roles.evaluator.results import Results
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
+from spreeze.wires.arena import Arena
+from spreeze.wires.documents import (
+    EVALUATION,
+    Document,
+    EpisodeReports,
+    document_blocks,
+    episodes_of,
+)
 from spreeze.wires.weights import Stamp
 
 STAMP = Stamp(version=7, updates=100, env_steps=5000)
@@ -41,22 +50,34 @@ class Counters(dict[str, float]):
 class Reporter:
     """An evaluator that only reports."""
 
-    def __init__(self, folder: Path, target: float | None = None) -> None:
+    info: ClassVar[dict[str, float]] = {}
+    """What the environment says at the end of every episode."""
+
+    def __init__(self, folder: Path, target: float | None = None, **knobs: Any) -> None:
         self.run = RunDir(folder)
         self.run.checkpoints.mkdir()
         self.run.metrics.mkdir()
-        self.config = config_with(default_config(env="x"), {"target": target, "algo.hidden": (4,)})
+        self.config = config_with(
+            default_config(env="x"), {"target": target, "algo.hidden": (4,), **knobs}
+        )
         self.spec = inspect_env(fakes.CountEnv, "x")
         self.policy = Policy(self.spec, self.config.hyper.policy_form(self.spec))
         self.counters, self.seconds = Counters(), 0.0
         self.recorder = Recorder(self.run.metrics / "evaluator-0.jsonl")
+        self.arena = Arena.create(document_blocks(1))
         self.results = Results(self)  # type: ignore[arg-type]
 
     def now(self) -> float:
         return self.seconds
 
+    def document(self, name: str) -> Document:
+        return Document(self.arena, name)
+
+    def episode_reports(self) -> EpisodeReports:
+        return EpisodeReports(self.arena, 1)
+
     def report(self, *returns: float) -> None:
-        episodes = np.array([(total, 10) for total in returns])
+        episodes = [Episode(total, 10, self.info) for total in returns]
         self.results.report(self.policy, STAMP, episodes, took_s=0.5)
 
     def recorded(self) -> list[dict[str, Any]]:
@@ -199,3 +220,27 @@ def test_with_a_target_evaluations_are_as_frequent_as_it_takes_to_notice_it(
         now=lambda: age_s,
     )
     assert _pause(ctx, took_s, share=0.1) == pytest.approx(pause_s)
+
+
+@pytest.mark.parametrize(
+    ("metric", "reached"),
+    [
+        ("eval/success_rate", True),
+        ("eval/info/laps", False),
+        ("rollout/info/laps", True),
+        ("eval/info/missing", False),
+    ],
+)
+def test_the_target_may_be_what_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, reached: bool
+) -> None:
+    monkeypatch.setattr(Reporter, "info", {"is_success": 1.0, "laps": 0.5})
+    reporter = Reporter(tmp_path, target=0.75, target_metric=metric)
+    reporter.seconds = 3.0
+    Document(reporter.arena, episodes_of(0)).write({"rollout/info/laps": 0.8})
+    reporter.report(-10.0, -20.0)
+    assert (reporter.counters["target_time_s"] == 3.0) == reached
+    newest = reporter.document(EVALUATION)
+    assert newest.refresh()
+    assert newest.value["metrics"]["eval/mean_reward"] == -15.0
+    assert reporter.recorded()[-1]["eval/success_rate"] == 1.0

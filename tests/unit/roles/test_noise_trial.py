@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cases
+from spreeze.envs.episodes import Episode
 from spreeze.policy import Policy, PolicyForm
 from spreeze.roles.noise_trial import NoiseTrial, Phase
 
@@ -42,7 +43,9 @@ class Trial:
                 (coloured if env % 2 else white) + spread * self.rng.normal()
                 for env in range(self.num_envs)
             ]
-            changed |= self.trial.judge([(total, 10) for total in totals], range(self.num_envs))
+            changed |= self.trial.judge(
+                [Episode(total, 10, {}) for total in totals], range(self.num_envs)
+            )
         return changed
 
 
@@ -76,15 +79,15 @@ def test_a_rare_success_among_the_first_episodes_does_not_hide_that_rewards_are_
     made = Trial(num_envs=16)
     returns = [0.0] * 16
     returns[4] = 900.0
-    assert made.trial.judge([(total, 10) for total in returns], range(16))
+    assert made.trial.judge([Episode(total, 10, {}) for total in returns], range(16))
     assert made.trial.phase is Phase.LASTING
 
 
 def test_a_few_episodes_are_awaited() -> None:
     made = Trial()
-    assert not made.trial.judge([(0, 10)] * 3, [0, 2, 1])
+    assert not made.trial.judge([Episode(0, 10, {})] * 3, [0, 2, 1])
     assert made.trial.phase is Phase.FIRST_EPISODES
-    assert made.trial.judge([(0, 10)], [5])
+    assert made.trial.judge([Episode(0, 10, {})], [5])
 
 
 @pytest.mark.parametrize(

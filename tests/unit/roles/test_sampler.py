@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fakes
 from stage import EPISODE_STEPS, Stage
 
 
@@ -67,6 +68,23 @@ def test_finished_episodes_are_counted_with_their_means(stage: Any) -> None:
     assert counters["episodes"] == 2
     assert counters["return_mean"] == np.mean(returns)
     assert counters["length_mean"] == EPISODE_STEPS
+
+
+def test_what_environments_say_at_the_ends_of_episodes_is_reported(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = fakes.CountEnv.step
+    monkeypatch.setattr(
+        fakes.CountEnv, "step", lambda env, a: (*step(env, a)[:4], {"episode": env.episode})
+    )
+    made = stage()
+    work(made, EPISODE_STEPS, sampler=0)
+    work(made, 3 * EPISODE_STEPS, sampler=1)
+    made.seconds += 10
+    for sampler in (0, 1):
+        work(made, 1, sampler)
+    reports = made.evaluator.episode_reports()
+    assert reports.means() == {"rollout/info/episode": np.mean([1, np.mean([1, 2, 3])])}
 
 
 def test_samplers_hold_while_they_are_ahead_of_the_updates(stage: Any) -> None:

@@ -66,6 +66,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         "mean_length": found.mean_length,
         "broken": found.broken,
         "returns": found.returns,
+        "info": found.info,
         "seconds": time.monotonic() - began_s,
     }
     if args.json is not None:
@@ -75,6 +76,9 @@ def main(arguments: list[str], _started_s: float) -> int:
         print(plain(played))
         numbers = {name: getattr(found, name) for name in ("mean", "std", "min", "max")}
         print("  ".join(f"{name} {short(value)}" for name, value in numbers.items()))
+        if found.info:
+            said = "  ".join(f"{name} {short(value)}" for name, value in found.info.items())
+            print(plain(f"at the ends of episodes: {said}"))
         if found.broken:
             print(f"{found.broken} of them gave NaN or infinity and are not counted")
     return 0

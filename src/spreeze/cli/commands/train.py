@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import setproctitle
 import tyro
@@ -22,6 +22,7 @@ from spreeze.settings.build import STARTING_KNOBS, starting_config
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import check_flags, default_config
 from spreeze.store.rundir import RunDir
+from spreeze.text import short
 
 if TYPE_CHECKING:
     from spreeze.run.processes.servers import ForkServers
@@ -64,12 +65,11 @@ def parse(arguments: list[str]) -> Config:
 def report(run: Run, config: Config) -> str:
     """What happened, where the run is, and what to do next once there is a policy."""
     from spreeze.run.start_up import LONG_START_S
-    from spreeze.text import short
 
     summary = run.summary
     best = short(summary["best_return"])
     happened = {
-        "target": f"reached its target of {short(config.target)} with {short(summary['final_return'])}",
+        "target": _reached_target(summary, config),
         "time": f"time is up, best return {best}",
         "steps": f"all steps are done, best return {best}",
         "stopped": f"stopped as asked, best return {best}",
@@ -93,6 +93,12 @@ def report(run: Run, config: Config) -> str:
         f"{next_line if has_policy else ''}"
         f"{_compile_note(run, config)}"
     )
+
+
+def _reached_target(summary: dict[str, Any], config: Config) -> str:
+    if config.target_metric == Config.target_metric:
+        return f"reached its target of {short(config.target)} with {short(summary['final_return'])}"
+    return f"{config.target_metric} reached its target of {short(config.target)}"
 
 
 def _unsaved(run: Run) -> str:

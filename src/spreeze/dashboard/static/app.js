@@ -9,7 +9,7 @@ import { TaskPanels, comparison, position } from "/static/compare.js";
 
 const KEEP_ROWS = 4000, LIST_EVERY_MS = 5000, LINGER_MS = 10000, RETRY_MS = 5000;
 const ENDED = ["finished", "interrupted", "failed", "killed"];
-const EVALUATION = ["eval/mean_reward", "eval/min_reward", "eval/max_reward"];
+const RETURN = "eval/mean_reward", EVALUATION = [RETURN, "eval/min_reward", "eval/max_reward"];
 
 // `loaded`: whether the first message about the run has arrived.
 const empty = () => ({ loaded: false, tables: {}, notes: [], status: {}, summary: {}, view: {}, videos: [], frame: 0 });
@@ -154,7 +154,8 @@ function drawReturns() {
   const { id, data, about, axis } = page, env = list.row(id)?.env ?? about.config?.env;
   const others = list.tasks().get(env) ?? [], own = columns(data.tables["evaluator-0"], axis, EVALUATION) ?? [[], [], [], []];
   const runs = [{ id, name: about.name ?? "", colour: list.colour(id), data: own }, ...others.map((row) => list.line(row, position(axis)))];
-  returns.draw(runs, axis, waiting(data), about.config?.target ?? null);
+  const ofReturn = (about.config?.target_metric ?? RETURN) === RETURN;
+  returns.draw(runs, axis, waiting(data), ofReturn ? about.config?.target ?? null : null);
   const elsewhere = [...list.tasks()].filter(([task]) => task !== env).flatMap(([, rows]) => rows).length;
   say("return-note", elsewhere ? `${plural(elsewhere, "ticked run")} of other tasks under All runs` : "");
   const rows = [list.row(id), ...others].filter(Boolean);

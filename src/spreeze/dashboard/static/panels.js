@@ -10,20 +10,22 @@ const RATES = [
 ];
 const ROLES = { learner: "learner", sampler: "sampler", evaluator: "evaluator", visualizer: "visualizer",
   supervisor: "other", dashboard: "ghost", tracker: "ghost" };
+const SAID = /^(rollout|eval)\/(success_rate$|info\/)/;
+const AXIS_NAMES = ["time_s", "env_steps", "updates"];
 const NOT_LOSSES = ["train/n_updates", "train/batch_size"];
 const AFTER_FIRST_UPDATE = "Available after the first update.";
 
 export class Panels {
   constructor() {
     this.charts = {};
-    this.losses = [];
+    this.drawn = {};
   }
 
   forget() {
     Object.values(this.charts).forEach((chart) => chart.remove());
     this.charts = {};
-    this.losses = [];
-    for (const id of ["rates", "use-bars", "strip", "losses", "tuner", "faults", "config"]) {
+    this.drawn = {};
+    for (const id of ["rates", "use-bars", "strip", "losses", "said", "tuner", "faults", "config"]) {
       at(id).replaceChildren();
       delete at(id).dataset.key;
     }
@@ -40,6 +42,7 @@ export class Panels {
     this.drawLag(data);
     this.drawReplay(data, about);
     showTuner(data, over);
+    this.drawSaid(data);
     this.drawLosses(data);
     showFaults(data, over);
     showConfig(about);
@@ -116,16 +119,33 @@ export class Panels {
       fill(at("losses"), "none", () => [el("p", { class: "empty" }, AFTER_FIRST_UPDATE)]);
       return;
     }
-    fill(at("losses"), names, () => {
-      this.losses.forEach((name) => this.charts[name]?.remove());
-      this.losses = names;
-      return names.map((name) => {
+    this.drawEach("losses", names.map((name) => [table, name, metricName(name)]), "loss");
+  }
+
+  // What environments say in `info`, and what callbacks log.
+  drawSaid(data) {
+    const plots = ["evaluator-0", "supervisor-0", "callbacks-0"].flatMap((role) => {
+      const table = data.tables[role];
+      return (table?.columns ?? []).filter((n) => SAID.test(n) || (role === "callbacks-0" && !AXIS_NAMES.includes(n)))
+        .map((name) => [table, name, name.replace("/info/", " ").replace("/", " ")]);
+    });
+    at("said-panel").hidden = !plots.length;
+    this.drawEach("said", plots, "return");
+  }
+
+  // One small chart for each [table, name, label].
+  drawEach(id, plots, colour) {
+    const names = plots.map(([, name]) => name);
+    fill(at(id), names, () => {
+      (this.drawn[id] ?? []).forEach((name) => this.charts[`${id} ${name}`]?.remove());
+      this.drawn[id] = names;
+      return plots.map(([, name, label]) => {
         const host = el("div", { class: "plot" });
-        this.charts[name] = new Chart(host, { series: [{ label: metricName(name), title: name, colour: "loss", width: 1.5 }], height: 120 });
+        this.charts[`${id} ${name}`] = new Chart(host, { series: [{ label, title: name, colour, width: 1.5 }], height: 120 });
         return host;
       });
     });
-    for (const name of names) this.charts[name].set(columns(table, "time_s", [name]), AFTER_FIRST_UPDATE);
+    for (const [table, name] of plots) this.charts[`${id} ${name}`].set(columns(table, "time_s", [name]), AFTER_FIRST_UPDATE);
   }
 }
 

@@ -72,7 +72,7 @@ def run(ctx: Context) -> Iterator[None]:
             lending.give_back()
             took_s = ctx.now() - began_s
             fault_point("evaluator.played")
-            results.report(policy, stamp, np.array(episodes), took_s)
+            results.report(policy, stamp, episodes, took_s)
             fault_point("evaluator.reported")
             next_s = began_s + max(config.every_s, _pause(ctx, took_s, share))
     except WorkerKilled:  # workers cannot be replaced one by one: restart the whole evaluator

@@ -23,8 +23,9 @@ import numpy as np
 import setproctitle
 from numpy.typing import NDArray
 
+from spreeze.envs.episodes import Episode
 from spreeze.envs.guard import FAULT_WORDS, WORDS, EnvGuard
-from spreeze.envs.stepping import Episode, Stepper, make_stepper, play_episodes
+from spreeze.envs.stepping import Stepper, make_stepper, play_episodes
 from spreeze.envs.targets import EnvTarget
 from spreeze.errors import EnvBroken
 from spreeze.faults import Doing

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from spreeze.envs.episodes import Episode, eval_metrics, mean_info
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.spec import Floats
 from spreeze.store.checkpoint import save_best
-from spreeze.store.metrics import record_interval
+from spreeze.store.metrics import finite, record_interval
 from spreeze.store.rundir import RunDir
+from spreeze.wires.documents import EVALUATION
 from spreeze.wires.weights import Stamp
 
 
@@ -33,20 +36,21 @@ class Results:
         self._unsaved: Best | None = None
         """The best policy, if the disk has refused it; saved after a later evaluation."""
         self._next_record_s = 0.0
+        self._newest, self._sampled = ctx.document(EVALUATION), ctx.episode_reports()
         # An evaluator that was killed may have counted a best policy without having saved it.
         ctx.counters["best_return"] = _saved_best(ctx)
 
     def report(
-        self, policy: Policy, stamp: Stamp, episodes: NDArray[np.float64], took_s: float
+        self, policy: Policy, stamp: Stamp, episodes: Sequence[Episode], took_s: float
     ) -> None:
         """Count an evaluation, stamped with the newest weights in the average and the time of its result."""
         ctx, counters, target = self._ctx, self._ctx.counters, self._ctx.config.target
-        whole = episodes[~np.isnan(episodes[:, 0])]
+        whole = [episode for episode in episodes if not math.isnan(episode.total)]
         all_whole = len(whole) == len(episodes)
         counters["broken_episodes"] += len(episodes) - len(whole)
-        if not len(whole):
+        if not whole:
             return
-        mean = float(whole[:, 0].mean())
+        mean = float(np.mean([episode.total for episode in whole]))
         # A policy that breaks the simulator may look good by the episodes it did not break.
         is_best = all_whole and not mean <= counters["best_return"]
         if is_best:
@@ -54,36 +58,47 @@ class Results:
             vector: Floats = policy.vector.copy()
             self._unsaved = Best(Policy(policy.spec, policy.form, vector), stamp, mean)
         self._save_best()
+        metrics = self._metrics(whole, took_s)
         if is_best or ctx.now() >= self._next_record_s:
             self._next_record_s = ctx.now() + record_interval(0.0, ctx.now())
-            self._record(stamp, whole, took_s)
+            self._record(stamp, metrics)
         counters["return_mean"] = mean
         counters["updates"] = stamp.updates
-        if all_whole and target is not None and mean >= target and counters["target_time_s"] == 0:
+        value = (metrics | self._sampled.means()).get(ctx.config.target_metric)
+        reached = target is not None and value is not None and value >= target
+        if reached and all_whole and counters["target_time_s"] == 0:
             counters["target_time_s"] = ctx.now()
-        # Last: the supervisor reads the counters above as soon as this one moves.
+        result = {"is_best": is_best, "time_s": ctx.now(), "target_value": value}
+        counts = {"env_steps": stamp.env_steps, "updates": stamp.updates}
+        finite_metrics = {name: finite(number) for name, number in metrics.items()}
+        self._newest.write(result | counts | {"metrics": finite_metrics})
+        # Last: the supervisor reads what is above as soon as this one moves.
         counters["evaluations"] += 1
 
     def finish(self) -> None:
         """Save what the disk has refused so far, if it takes it now."""
         self._save_best()
 
-    def _record(self, stamp: Stamp, episodes: NDArray[np.float64], took_s: float) -> None:
-        returns, lengths = episodes[:, 0], episodes[:, 1]
+    def _metrics(self, episodes: Sequence[Episode], took_s: float) -> dict[str, float]:
+        returns = np.array([episode.total for episode in episodes])
+        return {
+            "eval/mean_reward": float(returns.mean()),
+            "eval/std_reward": float(returns.std()),
+            "eval/min_reward": float(returns.min()),
+            "eval/max_reward": float(returns.max()),
+            "eval/mean_ep_length": float(np.mean([episode.length for episode in episodes])),
+            "eval/best_mean_reward": float(self._ctx.counters["best_return"]),
+            "eval/seconds": took_s,
+            **eval_metrics(mean_info(episodes)),
+        }
+
+    def _record(self, stamp: Stamp, metrics: dict[str, float]) -> None:
         self._ctx.recorder.record(
             time_s=self._ctx.now(),
             env_steps=stamp.env_steps,
             updates=stamp.updates,
             version=stamp.version,
-            **{
-                "eval/mean_reward": float(returns.mean()),
-                "eval/std_reward": float(returns.std()),
-                "eval/min_reward": float(returns.min()),
-                "eval/max_reward": float(returns.max()),
-                "eval/mean_ep_length": float(lengths.mean()),
-                "eval/best_mean_reward": float(self._ctx.counters["best_return"]),
-                "eval/seconds": took_s,
-            },
+            **metrics,
         )
 
     def _save_best(self) -> None:

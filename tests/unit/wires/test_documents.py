@@ -1,0 +1,72 @@
+"""Documents: small JSON values, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spreeze.wires.arena import Arena
+from spreeze.wires.documents import (
+    ENV_CALLS,
+    EVALUATION,
+    SIZES,
+    Document,
+    EpisodeReports,
+    TooLong,
+    document_blocks,
+    episodes_of,
+)
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena.create(document_blocks(2))
+    yield arena
+    arena.close()
+
+
+def test_a_reader_sees_the_newest_value_once(arena: Arena) -> None:
+    writer, reader = Document(arena, ENV_CALLS), Document(arena, ENV_CALLS)
+    assert not reader.refresh()
+    for value in ([1, "ü", None], {"a": 0.25}):
+        writer.write(value)
+    assert reader.refresh()
+    assert reader.value == {"a": 0.25}
+    assert not reader.refresh(), "nothing new"
+    assert Document(arena, ENV_CALLS).refresh(), "a new process reads it too"
+
+
+def test_documents_do_not_mix(arena: Arena) -> None:
+    Document(arena, ENV_CALLS).write("calls")
+    Document(arena, EVALUATION).write("evaluation")
+    read = {name: Document(arena, name) for name in SIZES}
+    assert all(document.refresh() for document in read.values())
+    assert {name: document.value for name, document in read.items()} == {
+        ENV_CALLS: "calls",
+        EVALUATION: "evaluation",
+    }
+
+
+def test_what_does_not_fit_is_refused_and_the_old_value_stays(arena: Arena) -> None:
+    document = Document(arena, ENV_CALLS)
+    document.write("x" * (SIZES[ENV_CALLS] - 2))
+    with pytest.raises(TooLong, match="at most 65,536"):
+        document.write("y" * (SIZES[ENV_CALLS] - 1))
+    assert document.refresh()
+    assert set(document.value) == {"x"}
+
+
+def test_a_torn_value_is_not_read(arena: Arena) -> None:
+    document = Document(arena, ENV_CALLS)
+    document.write({"a": 1})
+    arena[f"{ENV_CALLS}.data"].view("u1")[1, 3] ^= 1
+    assert not document.refresh()
+
+
+def test_samplers_that_report_a_number_are_averaged(arena: Arena) -> None:
+    reports = EpisodeReports(arena, 2)
+    assert reports.means() == {}
+    Document(arena, episodes_of(0)).write({"a": 1.0, "b": 5.0})
+    Document(arena, episodes_of(1)).write({"a": 2.0})
+    assert reports.means() == {"a": 1.5, "b": 5.0}
