@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from spreeze.api.training import train
     from spreeze.envs.evaluation import Evaluation
     from spreeze.policy import Policy
+    from spreeze.run.callbacks import Callback, EvaluationResult
+    from spreeze.run.callbacks.live_run import LiveRun
 
 __version__ = "0.1.0"
 __all__ = [
+    "Callback",
     "Evaluation",
+    "EvaluationResult",
+    "LiveRun",
     "Policy",
     "Run",
     "RunFailed",
@@ -31,7 +36,10 @@ __all__ = [
 ]
 
 _WHERE = {
+    "Callback": "spreeze.run.callbacks",
     "Evaluation": "spreeze.envs.evaluation",
+    "EvaluationResult": "spreeze.run.callbacks",
+    "LiveRun": "spreeze.run.callbacks.live_run",
     "Policy": "spreeze.policy",
     "Run": "spreeze.api.run",
     "evaluate": "spreeze.api.evaluation",

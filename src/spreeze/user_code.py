@@ -7,6 +7,7 @@ that the command line names, and what these import from their own folder.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -15,6 +16,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
+
+from spreeze.errors import UsageError
 
 NAMED = re.compile(r"(?:--[\w.-]+=)?([^\W\d]\w*)((?:\.[^\W\d]\w*)*):[^\W\d]")
 """`module:Id` or `package.module:EnvClass`, also as `--flag=value`. `cuda:0` is none."""
@@ -78,6 +81,18 @@ def allow_beside(known: str, module: str) -> None:
     """Let `module` be imported from the folder of the user's module `known`."""
     if folder := _user_modules.folders.get(known.partition(".")[0]):
         _user_modules.folders.setdefault(module.partition(".")[0], folder)
+
+
+def import_named(option: str, where: str) -> ModuleType:
+    """The module that the value of an option names, by `package.module` or `file.py`; UsageError without one."""
+    if not where.endswith(".py"):
+        try:
+            return importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            raise UsageError([f"{option} {where}: there is no module {error.name!r}."]) from None
+    if not Path(where).is_file():
+        raise UsageError([f"{option} {where}: there is no such file."])
+    return load_file(Path(where))
 
 
 def load_file(path: Path) -> ModuleType:

@@ -53,6 +53,8 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("train Pendulum-v1 --resume nothing", ["there is no run 'nothing'"]),
         ("train Pendulum-v1 --target 1 --target-metric eval/sucess_rate", ["eval/success_rate?"]),
         ("train Pendulum-v1 --target-metric eval/info/laps", ["needs the value", "--target"]),
+        ("train Pendulum-v1 --callback no.py:Mine", ["no.py: there is no such file"]),
+        ("train Pendulum-v1 --callback fakes:ReachEnv", ["not a spreeze.Callback"]),
         ("train Pendulum-v1 --steps 1e999", ["--steps 1e999"]),
         ("train Pendulum-v1 --algo.init-alpha 0", ["--algo.init-alpha 0"]),
         ("train Pendulum-v1 --learner.ratio-bounds 0 inf", ["--learner.ratio-bounds"]),

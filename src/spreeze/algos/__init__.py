@@ -6,7 +6,6 @@ Imported by `learning` and everything above it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from spreeze.policy import PolicyForm
 from spreeze.rows import Batch, RowFormat
 from spreeze.spec import EnvSpec
 from spreeze.text import suggest
-from spreeze.user_code import load_file
+from spreeze.user_code import import_named
 
 if TYPE_CHECKING:
     from spreeze.networks import Arithmetic
@@ -139,14 +138,8 @@ def algorithm_file(name: str) -> Path | None:
 
 def _module(where: str) -> ModuleType:
     """A user's module, by name or by file; the same one each time."""
-    if not where.endswith(".py"):
-        try:
-            return importlib.import_module(where)
-        except ModuleNotFoundError as error:
-            raise UsageError([f"--algo {where}: there is no module {error.name!r}."]) from None
-    if not Path(where).is_file():
-        raise UsageError([f"--algo {where}: there is no such file."])
-    module = load_file(Path(where))
-    # Other processes cannot import this module, so its classes are pickled by value.
-    cloudpickle.register_pickle_by_value(module)
+    module = import_named("--algo", where)
+    if where.endswith(".py"):
+        # Other processes cannot import this module, so its classes are pickled by value.
+        cloudpickle.register_pickle_by_value(module)
     return module

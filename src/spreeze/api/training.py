@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from spreeze.api.run import Run
 from spreeze.cli.screen import Screen
 from spreeze.envs.targets import EnvTarget, target_name
 from spreeze.errors import UsageError
+from spreeze.run.callbacks import Callback
 from spreeze.run.launch import launch
 from spreeze.settings.build import build_config
 
@@ -36,16 +37,17 @@ def train(
     track: Literal["wandb", "trackio"] | None = None,
     dashboard: bool = False,
     quiet: bool = False,
+    callbacks: Sequence[Callback | type[Callback]] = (),
     **knobs: Any,
 ) -> Run:
     """Train until a target, a time or a number of steps is reached, or until Ctrl-C.
 
     `env` is a Gymnasium id, a class, or a function that makes an environment; it may be left out with `resume`.
-    Every argument but `quiet` is a knob of the command line with the same meaning, and None leaves it at its default, or
+    Every argument but `quiet` and `callbacks` is a knob of the command line with the same meaning, and None leaves it at its default, or
     at that of the resumed run. The other knobs go by name, with two underscores for the dot: `learner__batch_size=512`;
     `**{"learner.batch_size": 512}` is the same. `dashboard` opens a port for the live page, which a program that calls
     a library does not expect; so it is off unless you ask for it. `quiet` prints nothing; with `serial`, neither does your
-    environment.
+    environment. `callbacks` are called while it trains (docs/callbacks.md).
 
     Wrong knobs raise UsageError before anything starts. A run that fails raises RunFailed with the cause. After Ctrl-C
     the run is returned, with `run.summary["state"] == "interrupted"`.
@@ -60,10 +62,10 @@ def train(
     of = config.env if env is None else env
     if quiet:
         with _silence() if config.serial else nullcontext():  # else roles print to their logs
-            ended = launch(config, of, lambda *_: None)
+            ended = launch(config, of, lambda *_: None, callbacks=callbacks)
     else:
         with NotebookScreen() if in_notebook() else Screen() as screen:
-            ended = launch(config, of, screen, announce=screen.announce)
+            ended = launch(config, of, screen, announce=screen.announce, callbacks=callbacks)
     return Run.ended(ended.path, ended.summary, of)
 
 

@@ -6,11 +6,13 @@ One call of `EnvGroup.step` goes through three files: here, then a stepper (the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.envs.calls import EnvCall
 from spreeze.envs.episodes import Episode, numbers_in
 from spreeze.envs.guard import EnvGuard
 from spreeze.envs.step_result import StepResult
@@ -75,6 +77,10 @@ class EnvGroup:
         ended = self.finished, self._finished_in
         self.finished, self._finished_in = [], []
         return ended
+
+    def take_calls(self, calls: Sequence[EnvCall]) -> None:
+        """These are the newest calls into the environments."""
+        self._stepper.take_calls(calls)
 
     def close(self) -> None:
         """Close the environments."""

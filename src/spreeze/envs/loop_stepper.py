@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +14,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy import ndarray
 from numpy.typing import NDArray
 
+from spreeze.envs.calls import EnvCall, PendingCalls
 from spreeze.envs.divergence import has_diverged, simulation_of
 from spreeze.envs.guard import (
     ATTEMPTS,
@@ -52,6 +53,7 @@ class LoopStepper:
         self._limits = [math.inf] * self.num_envs
         self._simulations: list[Any] = [None] * self.num_envs
         """MuJoCo's data where an environment has any."""
+        self._calls = [PendingCalls() for _ in envs]
         for i, env in enumerate(envs):
             self._adopt(i, env)
         self._lengths = [0] * self.num_envs
@@ -122,6 +124,15 @@ class LoopStepper:
             outcome.obs[i] = self._reset(i, None)
         guard.doing[()] = OTHER
 
+    def take_calls(self, calls: Sequence[EnvCall]) -> None:
+        """These are the newest calls. Each is made before an environment's next reset, or now if it says so."""
+        for env, mine in zip(self.envs, self._calls, strict=True):
+            mine.take(calls)
+            try:
+                mine.make(env, only_now=True)
+            except ENV_ERRORS as error:  # tried again before the next reset
+                self.guard.error(error)
+
     def _checked(self, obs: Any, method: str) -> NDArray[Any]:
         """An observation as a flat array; BadOutput if it does not fit, or is unlike the first of this method."""
         array = as_obs(obs, self._shape, self._types.get(method))
@@ -153,6 +164,8 @@ class LoopStepper:
                 seed = self._fresh_seed() if seed is None else seed
             self.guard.begin(Doing.RESET)
             try:
+                if self._calls[i].pending:
+                    self._calls[i].make(self.envs[i])
                 obs = self._checked(self.envs[i].reset(seed=seed)[0], "reset")
             except ENV_ERRORS as error:
                 self.guard.error(error)
@@ -172,6 +185,7 @@ class LoopStepper:
             self.envs[i].close()
         self.envs[i] = self._make()
         self._adopt(i, self.envs[i])
+        self._calls[i].forget_made()
 
     def _adopt(self, i: int, env: gym.Env[Any, Any]) -> None:
         inner, self._limits[i] = _unwrap_standard(env)

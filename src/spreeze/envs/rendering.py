@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from spreeze.envs.calls import EnvCall
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.guard import OTHER, STEP, EnvGuard
 from spreeze.envs.loop_stepper import LoopStepper
@@ -75,6 +76,10 @@ class View:
         self.steps_hz = float(env.metadata.get("render_fps") or DEFAULT_HZ)
         """Env steps per second of simulated time."""
         self.total, self.ended = 0.0, True
+
+    def take_calls(self, calls: Sequence[EnvCall]) -> None:
+        """These are the newest calls into the environment."""
+        self._stepper.take_calls(calls)
 
     def reset(self, seed: int) -> None:
         """Start an episode."""

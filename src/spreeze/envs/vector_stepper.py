@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from spreeze.envs.calls import EnvCall, PendingCalls
 from spreeze.envs.divergence import Simulations
 from spreeze.envs.episodes import info_of_env
 from spreeze.envs.guard import ATTEMPTS, ENV_ERRORS, OTHER, STEP, EnvGuard, as_column, as_obs
@@ -40,7 +41,7 @@ class VectorStepper:
         self._simulations = _simulations(env)
         self._types: dict[str, np.dtype[Any]] = {}
         """The type of the first observation of `reset`, of `step` and of the end of an episode."""
-        self._seed = 0
+        self._calls, self._seed = PendingCalls(), 0
         self._resetting = np.zeros(env.num_envs, np.bool_)
         self._skip_next = np.zeros(env.num_envs, np.bool_)
         """Where the last observation was bad: the policy acted on zeros, so the next step is invalid."""
@@ -50,6 +51,7 @@ class VectorStepper:
         for attempt in range(ATTEMPTS):
             self.guard.begin(Doing.RESET)
             try:
+                self._calls.make(self.env)
                 obs = self._flat(self.env.reset(seed=seed + attempt * self.num_envs)[0], "reset")
                 break
             except ENV_ERRORS as error:
@@ -85,6 +87,14 @@ class VectorStepper:
         self._skip_bad(outcome)
         outcome.any_done_or_invalid = bool(done.any()) or not outcome.valid.all()
         guard.doing[()] = OTHER
+
+    def take_calls(self, calls: Sequence[EnvCall]) -> None:
+        """These are the newest calls. They are made at once: only the environment knows when it resets."""
+        self._calls.take(calls)
+        try:
+            self._calls.make(self.env)
+        except ENV_ERRORS as error:  # tried again before the next reset
+            self.guard.error(error)
 
     def _step(self, actions: NDArray[Any], outcome: StepResult) -> NDArray[np.bool_]:
         """Step, and write what came to `outcome`; returns where an episode ended."""
@@ -156,6 +166,7 @@ class VectorStepper:
             self.env.close()
         self.env = self._make()
         self._simulations = _simulations(self.env)
+        self._calls.forget_made()
 
     def close(self) -> None:
         """Close the vector environment."""

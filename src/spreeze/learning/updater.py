@@ -126,6 +126,10 @@ class Updater:
             for name, vector in named(mine).items():
                 vector.copy_(named(state)[name])
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Learn at this rate from the next chunk on. In place: captured graphs read the same tensor."""
+        self._rates[0] = rate
+
     def metrics(self) -> dict[str, float]:
         """Metrics of the last update. This waits for the device, so call it rarely."""
         return dict(zip(self.plain.metric_names, self._metrics.tolist(), strict=True))

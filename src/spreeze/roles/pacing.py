@@ -35,8 +35,13 @@ class Pace:
         self._ratio = 0.0
         self._steps, self._updates = steps, updates
 
-    def may_update(self, updates: int, steps: int) -> bool:
-        """Whether the learner, after `updates`, may do another one; samplers are at `steps` now."""
+    def may_update(self, updates: int, steps: int, max_updates_per_step: float = 0.0) -> bool:
+        """Whether the learner, after `updates`, may do another one; samplers are at `steps` now.
+
+        `max_updates_per_step`: the largest ratio from now on; 0 for the one it began with.
+        """
+        if max_updates_per_step not in (0.0, self._max_ratio):
+            self._began, self._max_ratio = (steps, updates), max_updates_per_step
         first_step, first_update = self._began
         return updates - first_update < self._max_ratio * max(steps - first_step, 0)
 

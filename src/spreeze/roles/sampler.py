@@ -16,6 +16,7 @@ from spreeze.faults import fault_point
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending
+from spreeze.roles.env_calls import EnvCallsReader
 from spreeze.roles.noise_trial import NoiseTrial, Phase
 from spreeze.roles.pacing import allowed_steps, warmup_steps
 from spreeze.settings.config import resolved
@@ -38,16 +39,16 @@ def run(ctx: Context) -> Iterator[None]:
     env_seed, policy_seed = ctx.seed(2)
     num_envs = resolved(config.sampler.envs_per_process)
     group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.row_format(), ctx.env_guard())
-    policy = _exploring_policy(ctx, num_envs, policy_seed)
+    exploration = Exploration(ctx, policy_seed)
+    policy, calls = exploration.policy, EnvCallsReader(ctx)
     weights = WeightsReader(ctx.weights, policy.vector)
     lane, lending = ctx.experience.writer(ctx.job.index), CoreLending(control, ctx.now)
     random_steps = -(-config.sampler.random_steps // resolved(config.sampler.processes))
     first_limit, steps_of_all = _first_limit(ctx), control.samplers["env_steps"]
-    version, next_fetch_s = 0, 0.0
-    env_steps = int(counters["env_steps"])  # a restarted sampler continues its count
-    noise = NoiseTrial(policy, num_envs, *config.hyper.lasting_noise_when(), env_steps > 0)
-    log = EpisodeLog(ctx, noise)
+    version, next_fetch_s, env_steps = 0, 0.0, int(counters["env_steps"])  # a restart counts on
+    log = EpisodeLog(ctx, policy)
     try:
+        calls.pass_on(group.take_calls)
         group.reset(env_seed % 2**31 + env_steps)
         while True:
             # 1. Hold while samplers are too far ahead of the updates, or while this one is not needed.
@@ -64,6 +65,8 @@ def run(ctx: Context) -> Iterator[None]:
             # 2. Fetch new weights.
             if ctx.now() >= next_fetch_s:
                 next_fetch_s = ctx.now() + FETCH_EVERY_S
+                calls.pass_on(group.take_calls)
+                exploration.follow()
                 if weights.refresh():
                     counters["version"] = version = weights.stamp.version
             # 3. Act: at random until there is a policy, so that sampling does not wait for it. A policy
@@ -92,14 +95,30 @@ def run(ctx: Context) -> Iterator[None]:
         group.close()
 
 
-def _exploring_policy(ctx: Context, num_envs: int, seed: int) -> Policy:
+class Exploration:
     """This sampler's policy, with its share of the exploration scales of all environments of the run."""
-    hyper, num_samplers = ctx.config.hyper, resolved(ctx.config.sampler.processes)
-    policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
-    policy.seed(seed)
-    if (scales := hyper.exploration(num_samplers * num_envs)) is not None:
-        policy.set_exploration_scales(scales[ctx.job.index :: num_samplers])
-    return policy
+
+    def __init__(self, ctx: Context, seed: int) -> None:
+        """It explores as configured, times the factor on the control wire."""
+        hyper, num_samplers = ctx.config.hyper, resolved(ctx.config.sampler.processes)
+        num_envs = resolved(ctx.config.sampler.envs_per_process)
+        scales = hyper.exploration(num_samplers * num_envs)
+        self._scales = None if scales is None else scales[ctx.job.index :: num_samplers]
+        self._ones = np.ones(num_envs, np.float32)
+        self.policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
+        self.policy.seed(seed)
+        self._words, self._factor = ctx.control.supervisor, 1.0
+        if self._scales is not None:
+            self.policy.set_exploration_scales(self._scales)
+        self.follow()
+
+    def follow(self) -> None:
+        """Take over the factor if it has changed."""
+        factor = float(self._words["exploration"]) or 1.0
+        if factor != self._factor:
+            self._factor = factor
+            scales = self._ones if self._scales is None else self._scales
+            self.policy.set_exploration_scales(scales * np.float32(factor))
 
 
 def _first_limit(ctx: Context) -> int:
@@ -112,9 +131,11 @@ def _first_limit(ctx: Context) -> int:
 class EpisodeLog:
     """The recent episodes of a sampler, and what is told of them."""
 
-    def __init__(self, ctx: Context, noise: NoiseTrial) -> None:
-        """No episode yet; `noise` judges each one."""
-        self._ctx, self._noise = ctx, noise
+    def __init__(self, ctx: Context, policy: Policy) -> None:
+        """No episode yet. By the returns, noise of `policy` may begin to last."""
+        when, num_envs = ctx.config.hyper.lasting_noise_when(), ctx.config.sampler.envs_per_process
+        restarted = bool(ctx.counters["env_steps"])
+        self._ctx, self._noise = ctx, NoiseTrial(policy, resolved(num_envs), *when, restarted)
         self._recent: deque[Episode] = deque(maxlen=100)
         self._report = ctx.document(episodes_of(ctx.job.index))
         self._next_s = ctx.now() + LOG_EVERY_S

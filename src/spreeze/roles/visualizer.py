@@ -22,6 +22,7 @@ from spreeze.machine.affinity import run_in_background
 from spreeze.policy import Policy
 from spreeze.policy.load import load_policy
 from spreeze.roles.context import Context
+from spreeze.roles.env_calls import EnvCallsReader
 from spreeze.settings.config import resolved
 from spreeze.store.files import replace_bytes, write_atomic
 from spreeze.store.video import VideoWriter, captioned, jpeg
@@ -95,6 +96,7 @@ class VideoRecorder:
         self.ctx, self.view = ctx, view
         self.policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
         self._weights = WeightsReader(ctx.weights, self.policy.vector)
+        self._calls = EnvCallsReader(ctx)
         self._first: Subject | None = None
         """The first policy, until its video is recorded."""
         for draft in ctx.run.videos.glob(".*.mp4"):
@@ -110,6 +112,7 @@ class VideoRecorder:
         """Play the newest policy for as many steps as time has passed, and publish the picture."""
         ctx, view = self.ctx, self.view
         self._weights.refresh()
+        self._calls.pass_on(view.take_calls)
         if view.ended:
             view.reset(int(self._seeds.integers(2**31)))
         self._play(self.policy, self._frames_hz)

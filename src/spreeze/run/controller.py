@@ -124,11 +124,16 @@ class Controller:
     def use_all_samplers(self) -> None:
         """Let every sampler work from now on: some have been given up, so none can rest."""
         if SAMPLERS in self._free:
-            self._free.remove(SAMPLERS)
-            self._initial.pop(SAMPLERS)
             self._control.supervisor[WORDS[SAMPLERS]] = resolved(self._config.sampler.processes)
+            self.leave_alone(SAMPLERS)
+
+    def leave_alone(self, name: str) -> None:
+        """Do not move this setting any more: someone else decides on it."""
+        if name in self._free:
+            self._free.remove(name)
+            self._initial.pop(name)
             self._apply(self._initial)
-            self._search = self._run_search()  # a trial with another number of samplers is void
+            self._search = self._run_search()  # a trial with another value is void
 
     def _ready(self) -> bool:
         """Whether the rates are meaningful: updates run, and in their final form."""

@@ -58,6 +58,7 @@ class Crew:
         """Samplers that were given up, and why."""
         self.has_news = False
         """Whether a process was started or has ended; reset it when you have told."""
+        self._restarted: list[str] = []
         self._processes, self._arena, self._progress = processes, arena, progress
         self._watchdog, self._limits = watchdog, config.limits
         self._control, self._run_dir = Control(arena), RunDir(jobs[0].run_path)
@@ -111,6 +112,11 @@ class Crew:
         for log in self._logs.values():
             log.close()
 
+    def take_restarted(self) -> list[str]:
+        """The processes that were started again since the last call."""
+        restarted, self._restarted = self._restarted, []
+        return restarted
+
     def has_started(self, name: str) -> bool:
         """Whether a process was ever started."""
         return name in self._started_s
@@ -145,6 +151,8 @@ class Crew:
     def _start_again(self, task: Task) -> str | None:
         """Start a process that is due; returns why the run cannot continue, if so."""
         try:
+            if self.has_started(task.name):
+                self._restarted.append(task.name)
             self._start(task)
         except StartFailed as error:
             self._watchdog.ended(task.name)

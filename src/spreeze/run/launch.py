@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.messages import messages_to
@@ -14,6 +15,9 @@ from spreeze.envs.targets import EnvTarget, adjusted, is_named
 from spreeze.errors import UsageError
 from spreeze.machine.cache import cache_note
 from spreeze.machine.facts import detect_machine, shared_memory_problem
+from spreeze.run.callbacks import Callback
+from spreeze.run.callbacks.desk import UserCode
+from spreeze.run.callbacks.load import check_calls, load_callbacks
 from spreeze.run.known_tasks import is_known, remember
 from spreeze.run.plan import Plan, create_run, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
@@ -28,25 +32,38 @@ from spreeze.settings.config import Config
 Announce = Callable[[Plan | Milestone | str], None]
 
 
+class Begun(NamedTuple):
+    """What a command has begun before it calls `launch`."""
+
+    started_s: float
+    """When it started, on the monotonic clock."""
+    servers: ForkServers | None
+    """The run's fork servers, if they are started already; they are closed at the end."""
+
+
 def launch(
     config: Config,
     env: EnvTarget,
     show: Show,
-    started_s: float | None = None,
     announce: Announce = lambda _: None,
-    servers: ForkServers | None = None,
+    callbacks: Sequence[Callback | type[Callback]] = (),
+    begun: Begun | None = None,
 ) -> Run:
     """Train until the end; UsageError if nothing was started, RunFailed if the run failed.
 
     `show` gets a snapshot a few times a second. Before that, `announce` gets each milestone that takes a
-    while to reach, the plan, and lines of text. `servers` are the run's fork servers, if the
-    caller has already started them; they are closed at the end.
+    while to reach, the plan, and lines of text. `callbacks` are called after those that the config names.
     """
-    start_up = StartUp(time.monotonic() if started_s is None else started_s)
+    begun = begun or Begun(time.monotonic(), None)
+    start_up = StartUp(begun.started_s)
     start_up.reach(Milestone.FLAGS)
     problems = [*check_config(config), *check_folder(Path(config.runs))]
     if not config.serial and (reason := shared_memory_problem()):
         problems.append(f"{reason}. Use --serial.")
+    try:
+        code = UserCode(load_callbacks(config.callback, callbacks), None, announce)
+    except UsageError as error:
+        problems += error.problems
     if not config.env:
         raise UsageError(problems)
     if config.simulation.engine == "envpool":
@@ -54,11 +71,12 @@ def launch(
     elif not problems:  # the arguments may be among them
         env = adjusted(env, config.env_kwargs, config.simulation.max_episode_steps)
     interrupts = Interrupts(config.serial)
-    processes = None if config.serial else Processes(servers or ForkServers.start())
+    processes = None if config.serial else Processes(begun.servers or ForkServers.start())
     try:
         announce(Milestone.ENVIRONMENT)
         with messages_to(None) if config.serial else nullcontext():  # they come again below
             spec = describe_env(env, config, processes, problems)
+        code = check_calls(code, env, config, processes)
         start_up.reach(Milestone.ENVIRONMENT)
         if not is_named(config.env):
             config = replace(config, env=spec.id)
@@ -78,6 +96,7 @@ def launch(
             start_up.reach(Milestone.FOLDER)
             try:
                 supervisor = Supervisor(plan, env, run_dir, start_up, show, interrupts)
+                supervisor.attach(code)
             except OSError as error:  # no memory, no files, a full disk
                 raise UsageError([f"the run cannot start: {error.strerror}"]) from None
             with messages_to(run_dir.log("serial")) if config.serial else nullcontext():

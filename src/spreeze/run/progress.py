@@ -66,9 +66,8 @@ class Progress:
     ) -> None:
         """`start_up` knows when the command started, on `clock`."""
         self.config = config
-        self.snapshot = Snapshot()
+        self.snapshot, self.restarts = Snapshot(), 0
         self.pids: dict[str, int] = {}
-        self.restarts = 0
         self.faults: Counter[Fault] = Counter()
         """Faults that the supervisor has seen; `fault_counts` adds those that roles count."""
         self.stop_reason: str | None = None
@@ -84,10 +83,9 @@ class Progress:
         self._began_s: float | None = None  # when the roles were started
         self._recorder = recorder
         self._sample_rate, self._update_rate, self._frame_rate = Rate(), Rate(), Rate()
-        self._waiting = Waiting(control)
+        self._waiting, self._replay_age = Waiting(control), ReplayAge()
         self._all_sampling_s: float | None = None  # when every sampler had made a step
         self._noise_lasts = False
-        self._replay_age = ReplayAge()
         self._learning = LearningWatch(config)
         self._heartbeats, self._cpu, self._gpu = Heartbeats(), CpuMeter(), GpuMeter(config.devices)
         self._lag, self._age = Mean(), Mean()
@@ -119,6 +117,10 @@ class Progress:
         """Tell the user about an event: among the warnings, and as a line in the metrics."""
         self.notes.append(text)
         del self.notes[:-MAX_NOTES]
+        self.record_event(text)
+
+    def record_event(self, text: str) -> None:
+        """Write a line about an event that is no trouble to the metrics."""
         self._record({"event": text[:MAX_EVENT]})
 
     def look(self) -> Snapshot:

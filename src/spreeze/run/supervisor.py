@@ -16,6 +16,7 @@ from typing import Any
 from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed
 from spreeze.roles.context import Job
+from spreeze.run.callbacks.desk import Desk, UserCode
 from spreeze.run.controller import Controller
 from spreeze.run.crew import Crew
 from spreeze.run.initial_values import chosen_knobs, set_initial_values
@@ -79,12 +80,14 @@ class Supervisor:
         self.record = Record(run_dir)
         self.start_up, started_s = start_up, start_up.started_s
         self.progress = Progress(config, self.control, start_up, self.record)
-        self.progress.more_metrics = EpisodeReports(self.arena, len(self.control.samplers)).means
+        self.progress.more_metrics = self._more_metrics
+        self.reports = EpisodeReports(self.arena, len(self.control.samplers))
         self.evaluation = Document(self.arena, EVALUATION)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
         self.watchdog = Watchdog(config.limits, chosen_knobs(plan).__contains__)
         self.shown_s = self.written_s = 0.0
+        self.desk = self._desk(UserCode())
 
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
@@ -101,6 +104,13 @@ class Supervisor:
         self.progress.snapshot.page = self.directory_observers.page
         self.progress.notes += self.directory_observers.notes
 
+    def attach(self, code: UserCode) -> None:
+        """Call the user's code while the run goes on."""
+        self.desk = self._desk(code)
+
+    def _desk(self, code: UserCode) -> Desk:
+        return Desk(code, self.config, self.run_dir, self.arena, self.progress, self.controller)
+
     def run(self, processes: Processes | None) -> Run:
         """Run to the end, with a process per role; without `processes`, in this one."""
         outcome, failure = FAILED, None
@@ -111,6 +121,7 @@ class Supervisor:
             if crew:
                 failure = crew.start_all()
                 self.start_up.reach(Milestone.ROLES)
+            self.desk.start()
             while failure is None:
                 if (end := self._end_reason(crew)) is not None:
                     outcome, failure = end, self._nothing_learned(end)
@@ -120,6 +131,8 @@ class Supervisor:
                 elif rounds:
                     next(rounds)
                 self._tick()
+                self.desk.tick(crew.take_restarted() if crew else ())
+                failure = failure or self.desk.failure
         except KeyboardInterrupt:  # a second Ctrl-C in serial mode
             outcome = INTERRUPTED
         finally:
@@ -163,6 +176,9 @@ class Supervisor:
         self.progress.begin_training()
         if control.target_time_s is not None:
             return Outcome(RunState.FINISHED, EndReason.TARGET)
+        if self.desk.stop_reason is not None:
+            self.progress.stop_reason = self.desk.stop_reason
+            return Outcome(RunState.FINISHED, EndReason.STOPPED)
         if config.time_s is not None and self.progress.training_s >= config.time_s:
             return Outcome(RunState.FINISHED, EndReason.TIME)
         if config.max_steps is not None and control.env_steps >= config.max_steps:
@@ -204,6 +220,9 @@ class Supervisor:
             }
             self.record.show(self.progress.status(RunState.RUNNING) | more)
 
+    def _more_metrics(self) -> dict[str, float]:
+        return self.reports.means() | self.desk.metrics()
+
     def _look_at_evaluation(self) -> None:
         """How far the metric is that ends the run."""
         if self.evaluation.refresh():
@@ -236,6 +255,7 @@ class Supervisor:
         self.progress.faults |= self.record.faults
         summary = self.progress.summary(outcome)
         summary["start_up"] = self.start_up.table(self.control, summary["all_sampling_s"])
+        self.desk.finish(summary, lambda: self.interrupts.urgent)
         self.progress.pids = {}
         status = self.progress.status(outcome.state) | {"dashboard": {}}
         self._draw()

@@ -92,6 +92,9 @@ class Config:
     track: Literal["wandb", "trackio"] | None = knob(
         None, "Also send metrics to Weights & Biases or trackio (extras `wandb`, `trackio`)."
     )
+    callback: tuple[str, ...] = knob(
+        (), "Your own code, called while the run goes on: file.py:MyCallback, or several."
+    )
     simulation: Annotated[SimulationConfig, tyro.conf.arg(name="env")] = field(
         default_factory=SimulationConfig
     )

@@ -184,7 +184,7 @@ def config_from_json(data: dict[str, Any], trusted: str | None = None) -> Config
     knobs: dict[str, Any] = {}
     for name, value in data.items():
         if name not in SECTIONS:
-            knobs[name] = value
+            knobs[name] = tuple(value) if isinstance(value, list) else value
         elif not isinstance(value, dict):
             raise DamagedFile(f"the stored settings {name} are not a section of knobs.")
         else:

@@ -20,7 +20,18 @@ from spreeze.store.checkpoint import LoadedTraining, load_training
 from spreeze.store.files import read_json
 from spreeze.store.rundir import find_run
 
-NEW_EACH_TIME = {"env", "algo", "name", "runs", "resume", "retune", "preset", "target_metric", "verbose"}
+NEW_EACH_TIME = {
+    "env",
+    "algo",
+    "name",
+    "runs",
+    "resume",
+    "retune",
+    "preset",
+    "target_metric",
+    "callback",
+    "verbose",
+}
 """Knobs of one run alone, and those that are checked by what they stand for."""
 LIMITS = {"time", "steps", "target"}
 """Limits of the old run do not apply to the new one."""
@@ -124,11 +135,10 @@ def resumed_config(
                 f"Name it again: spreeze train {config.env} --resume {name}"
             ]
         )
-    usual = Config.target_metric  # a limit too
     config = dataclasses.replace(config, env=env or config.env, resume=str(run.path.absolute()))
-    return dataclasses.replace(
-        config, name=None, time=None, steps=None, target=None, target_metric=usual
-    )
+    usual = Config.target_metric
+    config = dataclasses.replace(config, target=None, target_metric=usual, callback=())
+    return dataclasses.replace(config, name=None, time=None, steps=None)
 
 
 def compare_with_resumed(config: Config, spec: EnvSpec) -> Resumption | None:

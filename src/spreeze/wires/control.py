@@ -65,6 +65,11 @@ SUPERVISOR = [
     ("active_samplers", "<i8"),  # samplers from this index on rest
     ("batch_size", "<i8"),  # the one to use; the learner's word says which one it uses
     ("min_updates_per_step", "<f8"),  # samplers wait if updates fall behind this ratio
+    ("max_updates_per_step", "<f8"),  # the learner waits above this ratio; 0: as configured
+    ("learning_rate", "<f8"),  # 0: as configured
+    ("exploration", "<f8"),  # a factor on the noise or epsilon of samplers; 0: as configured
+    ("checkpoints_asked", "<i8"),  # how often someone has asked for a checkpoint at once
+    ("evaluations_asked", "<i8"),  # the same for an evaluation
     ("resumed_steps", "<i8"),  # env steps at which the roles started; seeds depend on it
 ]
 LEARNER = [
@@ -79,6 +84,7 @@ LEARNER = [
     ("compiling", "<i8"),  # compilations under way
     ("prepared", "<i8"),  # whether the first update was compiled
     ("rollbacks", "<i8"),  # how often the networks went back to their last good state
+    ("checkpoints", "<i8"),  # written in this run
     ("checkpoints_refused", "<i8"),  # damaged ones that were passed over
     ("batch_size", "<i8"),  # in use; 0 until the learner is up
     ("replay_placement", "<i8"),  # index into rows.PLACEMENTS

@@ -39,10 +39,10 @@ def main(arguments: list[str], started_s: float, servers: ForkServers | None = N
     setproctitle.setproctitle(f"spreeze train {config.env}")
     # Imported after the flags are parsed: --help and a wrong flag stay fast.
     from spreeze.cli.screen import Screen
-    from spreeze.run.launch import launch
+    from spreeze.run.launch import Begun, launch
 
     with Screen() as screen:
-        run = launch(config, config.env, screen, started_s, screen.announce, servers)
+        run = launch(config, config.env, screen, screen.announce, begun=Begun(started_s, servers))
     with contextlib.suppress(OSError):  # nobody may read it any more
         print(report(run, config), flush=True)
     return 130 if run.interrupted else 0
@@ -68,11 +68,13 @@ def report(run: Run, config: Config) -> str:
 
     summary = run.summary
     best = short(summary["best_return"])
+    why = summary["stop_reason"]
+    stopped = f"stopped: {why}" if why else "stopped as asked"
     happened = {
         "target": _reached_target(summary, config),
         "time": f"time is up, best return {best}",
         "steps": f"all steps are done, best return {best}",
-        "stopped": f"stopped as asked, best return {best}",
+        "stopped": f"{stopped}, best return {best}",
     }[summary["reason"]]
     if summary["reason"] == "steps" and not summary["updates"]:
         happened = "all steps are done, but there was no update: nothing was learned"

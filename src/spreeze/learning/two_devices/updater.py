@@ -109,6 +109,12 @@ class TwoDeviceUpdater:
         """The newest policy, as samplers run it."""
         return policy_vector(self.algorithm, self.state)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Learn at this rate from the next chunk on, on both devices."""
+        self.pause()
+        for part in self.parts:
+            part.set_learning_rate(rate)
+
     def run(self) -> None:
         """One chunk of updates. On GPUs this only enqueues them."""
         self.prepare()

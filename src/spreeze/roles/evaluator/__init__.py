@@ -12,15 +12,17 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from spreeze.envs.calls import EnvCall
 from spreeze.envs.inspect import evaluation_env
 from spreeze.faults import Doing, fault_point
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending, missing_cores
+from spreeze.roles.env_calls import EnvCallsReader
 from spreeze.roles.evaluator.average import PolicyAverage
 from spreeze.roles.evaluator.episodes import EpisodePool, Player, WorkerKilled
 from spreeze.roles.evaluator.results import Results
@@ -49,8 +51,13 @@ def run(ctx: Context) -> Iterator[None]:
     lending.set_size(missing_cores(ctx.config, num))
     policy = Policy(ctx.spec, form)
     average = PolicyAverage(ctx, policy.vector.size)
-    seeds = np.random.default_rng(ctx.seed()[0])
+    seeds, calls = np.random.default_rng(ctx.seed()[0]), EnvCallsReader(ctx)
     results, stamp, next_s = Results(ctx), Stamp(), 0.0
+    asks, answered = ctx.control.supervisor, int(ctx.control.supervisor["evaluations_asked"])
+
+    def take_calls(newest: Sequence[EnvCall]) -> None:
+        pool.take_calls(newest)
+        results.forget_best()  # scores before and after a change of the task do not compare
 
     def meanwhile() -> bool:
         average.refresh()
@@ -60,14 +67,17 @@ def run(ctx: Context) -> Iterator[None]:
         while True:
             average.refresh()
             # Version 1 is the untrained policy, which is not worth an evaluation.
-            if ctx.now() < next_s or average.stamp.version in (0, 1, stamp.version):
+            asked = int(asks["evaluations_asked"])
+            is_due = ctx.now() >= next_s and average.stamp.version != stamp.version
+            if average.stamp.version in (0, 1) or not (is_due or asked != answered):
                 ctx.wait(POLL_S)
                 yield
                 continue
-            stamp = average.stamp
+            stamp, answered = average.stamp, asked
             policy.vector[:] = average.vector
             began_s = ctx.now()
             lending.borrow()
+            calls.pass_on(take_calls)
             episodes = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
             lending.give_back()
             took_s = ctx.now() - began_s

@@ -11,7 +11,7 @@ import mmap
 import os
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -23,6 +23,7 @@ import numpy as np
 import setproctitle
 from numpy.typing import NDArray
 
+from spreeze.envs.calls import EnvCall
 from spreeze.envs.episodes import Episode
 from spreeze.envs.guard import FAULT_WORDS, WORDS, EnvGuard
 from spreeze.envs.stepping import Stepper, make_stepper, play_episodes
@@ -41,8 +42,8 @@ CLOSE_TIMEOUT_S = 2.0
 TRACEBACK_CHARS = 60_000
 """Only the end of a traceback is sent: it must fit into the pipe, because the evaluator may not be reading yet."""
 
-Request = tuple[Floats, int]
-"""The policy to play, and the seed of the first episode."""
+Request = tuple[Floats, int, Sequence[EnvCall]]
+"""The policy to play, the seed of the first episode, and the newest calls into the environments."""
 
 
 class Failure(NamedTuple):
@@ -93,6 +94,12 @@ class EpisodePool:
         self._workers = [_Worker(player, share) for share in rest]
         self._first_episodes = list(accumulate(rest, initial=self._share))[:-1]
         self._stepper = player.stepper(self._share)
+        self._calls: Sequence[EnvCall] = ()
+
+    def take_calls(self, calls: Sequence[EnvCall]) -> None:
+        """Make these calls in all environments, before the next episodes."""
+        self._calls = calls
+        self._stepper.take_calls(calls)
 
     def play(
         self, vector: Floats, seed: int, meanwhile: Callable[[], bool]
@@ -105,7 +112,7 @@ class EpisodePool:
         for worker, first in zip(self._workers, self._first_episodes, strict=True):
             if not worker.ready:  # it is making its environments and would not read a long message
                 yield from worker.receive(meanwhile)
-            worker.send((vector, seed + first))
+            worker.send((vector, seed + first, self._calls))
         self._policy.vector[:] = vector
         act, spec = self._policy.greedy_action, self._policy.spec
         episodes: list[Episode] = []
@@ -196,7 +203,8 @@ def _work(
         stepper = player.stepper(share)
         connection.send(None)  # ready
         while (request := connection.recv()) is not None:
-            policy.vector[:], seed = request
+            policy.vector[:], seed, calls = request
+            stepper.take_calls(calls)
             episodes = play_episodes(stepper, player.spec, policy.greedy_action, share, seed)
             if not _send_episodes(episodes, connection, record):
                 break

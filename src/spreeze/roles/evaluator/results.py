@@ -75,6 +75,10 @@ class Results:
         # Last: the supervisor reads what is above as soon as this one moves.
         counters["evaluations"] += 1
 
+    def forget_best(self) -> None:
+        """The task has changed: the next evaluation is the best one of the new task."""
+        self._ctx.counters["best_return"] = math.nan
+
     def finish(self) -> None:
         """Save what the disk has refused so far, if it takes it now."""
         self._save_best()

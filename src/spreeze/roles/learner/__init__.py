@@ -73,6 +73,7 @@ class Learner:
         self._updates = self._logged_updates = restored.updates
         self._guard = DivergenceGuard(ctx, self._updater, self._replay, self._updates)
         self._saver = Saver(ctx, restored, self._guard.last_good, self._replay, self._intake)
+        self._learning_rate = config.hyper.rates()[0]
         self._logged_s = ctx.now()
         self._intake_s = self._next_intake_s = 0.0
 
@@ -111,7 +112,9 @@ class Learner:
             min_ratio = float(ctx.control.supervisor["min_updates_per_step"])
             after = self._updates + updater.chunk
             counters["allowed_steps"] = self._pace.allowed_steps(after, min_ratio, env_steps)
-        if self._pace is None or not self._pace.may_update(self._updates, env_steps):
+        asked = ctx.control.supervisor
+        most = float(asked["max_updates_per_step"])
+        if self._pace is None or not self._pace.may_update(self._updates, env_steps, most):
             if not self._publisher.flush():
                 self._roll_back()
             ctx.wait(WAIT_S)
@@ -119,6 +122,9 @@ class Learner:
         if counters["first_update_s"] == 0:
             ctx.note(f"{self._replay.num_rows:,} rows in the replay: learning begins")
             counters["first_update_s"] = ctx.now()
+        if (rate := float(asked["learning_rate"])) not in (0.0, self._learning_rate):
+            self._learning_rate = rate
+            updater.set_learning_rate(rate)
         self._runner.run()
         if counters["updates"] == 0:
             compiled = (CompileState.COMPILED, CompileState.FUSED)

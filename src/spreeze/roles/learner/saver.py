@@ -69,6 +69,7 @@ class Saver:
         self._writing: deque[Future[None]] = deque()
         self._under_way: Generator[None, None, None] | None = None
         self._saved_s, self._updates = ctx.now(), restored.updates
+        self._asked = self._asked_now()
         if self._store is not None:
             self._prepare_store(self._store)
 
@@ -90,9 +91,10 @@ class Saver:
             return  # the runner decides: a serial run saves at its boundaries
         self._collect()
         if self._under_way is None:
-            if self._ctx.now() - self._saved_s < self._ctx.config.checkpoint.every_s:
+            due = self._ctx.now() - self._saved_s >= self._ctx.config.checkpoint.every_s
+            if not due and self._asked == self._asked_now():
                 return
-            self._saved_s = self._ctx.now()
+            self._saved_s, self._asked = self._ctx.now(), self._asked_now()
             if self._writing:
                 self._ctx.note("a checkpoint is still being written, so this one is skipped")
                 return
@@ -101,6 +103,10 @@ class Saver:
             next(self._under_way)
         except StopIteration:
             self._under_way = None
+
+    def _asked_now(self) -> int:
+        """How often someone has asked for a checkpoint at once."""
+        return int(self._ctx.control.supervisor["checkpoints_asked"])
 
     def finish(self, boundary: bool) -> None:
         """Save the last good state, and before it the rows that the disk takes in time."""
@@ -221,7 +227,9 @@ class Saver:
         # A serial run may end between two boundaries: its last checkpoint comes on top.
         keep = ctx.config.checkpoint.keep + (point.serial and not point.boundary)
         data = {"config": config, STEM: point.to_json()}
-        if not save_training(ctx.run.checkpoints, updates, tensors, data, keep):
+        if save_training(ctx.run.checkpoints, updates, tensors, data, keep):
+            ctx.counters["checkpoints"] += 1
+        else:
             ctx.counters["saves_failed"] += 1
             if point.boundary:
                 raise RunFailed(

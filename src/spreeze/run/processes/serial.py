@@ -37,10 +37,11 @@ def _run_to_boundary(jobs: list[Job], arena: Arena) -> Generator[None, None, Non
         return control.env_steps / STEPS_PER_S
 
     end_s = now() + jobs[0].config.checkpoint.every_s
+    asked = int(control.supervisor["checkpoints_asked"])
     contexts = [join(job, arena, now, lambda _: None) for job in jobs]
     roles = [(context, start(context)) for context in contexts]
     try:
-        while now() < end_s:
+        while now() < end_s and control.supervisor["checkpoints_asked"] == asked:
             for context, role in roles:
                 next(role)
                 context.counters["beats"] += 1
