@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -117,3 +119,17 @@ def test_a_method_that_the_environment_lacks_is_refused_before_the_start(runs: s
             "Pendulum-v1", runs=runs, time="20s", callbacks=[Wrong], **{"env.engine": "envpool"}
         )
     assert not Path(runs).exists()
+
+
+@pytest.mark.learning
+def test_the_curriculum_of_the_examples_opens_the_lock(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "curriculum.py"
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=110,
+    )
+    assert done.stdout.endswith("the policy opens the lock\n")

@@ -48,6 +48,8 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         weights=SimpleNamespace(fetch=lambda _, version: Stamp(1, 20) if version == 0 else None),
         seed=lambda: [0],
         now=lambda: 0.0,
+        job=SimpleNamespace(role="visualizer"),
+        document=lambda _: SimpleNamespace(refresh=lambda: False),
     )
     context.count_loss = partial(Context.count_loss, context)
     return context

@@ -68,7 +68,7 @@ def report(run: Run, config: Config) -> str:
 
     summary = run.summary
     best = short(summary["best_return"])
-    why = summary["stop_reason"]
+    why = summary.get("stop_reason")
     stopped = f"stopped: {why}" if why else "stopped as asked"
     happened = {
         "target": _reached_target(summary, config),
