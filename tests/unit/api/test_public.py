@@ -18,7 +18,7 @@ from spreeze.settings.config import Config, knob_names
 
 ROOT = Path(__file__).parents[3]
 MODULES = {"spreeze", "spreeze.algos", "spreeze.networks", "spreeze.testing"}
-NO_KNOBS = {"env_kwargs", "quiet", "knobs"}
+NO_KNOBS = {"callbacks", "env_kwargs", "knobs", "quiet"}
 """Arguments of `train` that are not knobs of the same name."""
 
 
