@@ -22,6 +22,7 @@ from user_runs import learning, read, records, training, wait_for
 
 ALONE = ("--no-dashboard", "--learner.no-compile")
 SMALL: dict[str, Any] = {
+    "algo": "sac",
     "algo.hidden": (16, 16),
     "learner.batch_size": 32,
     "learner.compile": False,

@@ -18,6 +18,7 @@ import spreeze
 from user_runs import learning, read, records, training, wait_for
 
 KNOBS: dict[str, Any] = {
+    "algo": "sac",
     "algo.hidden": (16, 16),
     "learner.batch_size": 32,
     "learner.compile": False,

@@ -345,7 +345,8 @@ def test_a_compiler_that_cannot_be_started_does_not_end_learning(
 @pytest.fixture
 def run_with_cached_update(tmp_path: Path, runs: str) -> Path:
     """A run that finds its update in the cache."""
-    knobs = {"algo.hidden": (64, 64), "learner.batch_size": 64, "replay.capacity": 10_000}
+    knobs = {"algo": "sac", "algo.hidden": (64, 64), "replay.capacity": 10_000}
+    knobs["learner.batch_size"] = 64
     first = spreeze.train(
         fakes.wide_env, runs=runs, steps="2000", **knobs, **{"learner.compile": False}
     )

@@ -19,6 +19,7 @@ from spreeze.machine.cache import cache_folder
 from spreeze.run import launch
 from spreeze.run.crew import Crew
 from spreeze.run.outcome import EndReason, Outcome, RunState
+from spreeze.run.supervisor import Run as EndedRun
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
 from spreeze.wires.control import CompileState
@@ -127,5 +128,6 @@ def test_a_batch_that_does_not_fit_is_halved_and_the_user_is_told(
     assert run.summary["out_of_memory"] == said
     assert run.summary["batch_size"] == 256
     assert RunDir(run.path).read("status")["warnings"] == [said]
-    assert said in report(run, default_config(env="Pendulum-v1"))
+    ended = EndedRun(run.path, run.summary)
+    assert said in report(ended, default_config(env="Pendulum-v1"))
     assert {line["train/batch_size"] for line in records(run.path, "learner-0")} == {256}

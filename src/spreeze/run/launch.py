@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from spreeze.run.supervisor import Run, Show, Supervisor
 from spreeze.run.wording import REPRODUCIBLE, describe_trap
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
+from spreeze.spec import EnvSpec
 
 Announce = Callable[[Plan | Milestone | str], None]
 
@@ -80,11 +81,7 @@ def launch(
         start_up.reach(Milestone.ENVIRONMENT)
         if not is_named(config.env):
             config = replace(config, env=spec.id)
-        for trap in spec.traps:
-            announce(f"Note: {describe_trap(trap)}.")
-        if config.reproducible and not config.serial:
-            announce(f"Note: {REPRODUCIBLE}.")
-        if note := cache_note():
+        for note in _notes(config, spec):
             announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)
@@ -104,3 +101,13 @@ def launch(
     finally:
         if processes is not None:
             processes.close()
+
+
+def _notes(config: Config, spec: EnvSpec) -> Iterator[str]:
+    """What the user should know before the run."""
+    for trap in spec.traps:
+        yield f"Note: {describe_trap(trap)}."
+    if config.reproducible and not config.serial:
+        yield f"Note: {REPRODUCIBLE}."
+    if note := cache_note():
+        yield note

@@ -76,8 +76,7 @@ class Progress:
         """Events that the supervisor reported; shown before the other warnings."""
         self.standing: dict[str, list[str]] = {}  # warnings that hold, by their subject
         self.target_reached_s: float | None = None
-        self.more_metrics: Callable[[], dict[str, float]] = dict
-        """What others add to each record."""
+        self.more_metrics: Callable[[], dict[str, float]] = dict  # what others add to each record
         self._control = control
         self._start_up, self._clock = start_up, clock
         self._began_s: float | None = None  # when the roles were started

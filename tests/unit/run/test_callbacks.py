@@ -24,6 +24,7 @@ from spreeze.run.callbacks.runner import MAX_EVENTS
 from spreeze.run.controller import Controller
 from spreeze.run.plan import make_plan
 from spreeze.run.progress import Progress
+from spreeze.run.start_up import StartUp
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
@@ -177,7 +178,7 @@ class Office:
         self.control, self.seconds = Control(self.arena), 0.0
         self.records: list[dict[str, Any]] = []
         self.progress = Progress(
-            self.plan.config, self.control, 0.0, self, clock=lambda: self.seconds
+            self.plan.config, self.control, StartUp(0.0), self, clock=lambda: self.seconds
         )
         self.said: list[str] = []
         self.controller = Controller(self.plan.config, (), {}, self.control)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spreeze.rows import Field, Layout, RowFormat
@@ -52,11 +52,12 @@ ACTION = st.one_of(
 @pytest.mark.fault("F69")
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ACTION, max_size=25))
+@example([("write", 8, 0), ("write", 18, 7), ("write", 25, 0), ("restart", 1, 0)])
 def test_what_is_read_is_what_was_written_or_nothing(actions: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "replay"
         store, truth, harmed = store_in(folder), {}, False
-        end = 0
+        end = oldest = 0  # rows before `oldest` may be gone, also after a restart
         for step, (action, number, more) in enumerate(actions):
             values = [10_000 * (step + 1) + i for i in range(number)]
             if action == "write":
@@ -87,7 +88,8 @@ def test_what_is_read_is_what_was_written_or_nothing(actions: list[tuple[str, in
             found = read(store, 0, end)
             assert len(set(found)) == len(found), "no row comes twice"
             assert found == [value for value in truth.values() if value in found], "in order"
-            newest = [truth[i] for i in range(max(0, end - MAX_ROWS), end) if i in truth]
+            oldest = max(oldest, end - MAX_ROWS)
+            newest = [truth[i] for i in range(oldest, end) if i in truth]
             if not harmed:
                 assert found[len(found) - len(newest) :] == newest, "the newest are all there"
             if folder.exists():
