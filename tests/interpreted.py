@@ -59,7 +59,7 @@ def fused_sac_update() -> float:
     draw = torch.randn(48, 17 + 6 + 1 + 1 + 17, generator=torch.Generator().manual_seed(1))
     none = draw[:, :0]
     parts = (draw[:, :17], draw[:, 17:23].tanh(), draw[:, 23], draw[:, 24].abs(), draw[:, 25:])
-    batch = Batch(*parts, none, none, none, torch.ones(48))
+    batch = Batch(*parts, none, none, none, torch.ones(48), torch.zeros(48))
     noise = torch.randn(2, 48, 6)
     states = []
     for arithmetic in ("fused_bf16", "float32"):

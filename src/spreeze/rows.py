@@ -133,6 +133,9 @@ class Batch(NamedTuple):
     ended: Tensor  # [B, T]
     past_return: Tensor  # [B] or [B, T]
     weight: Tensor  # [B], the weight of each row in the critic's loss
+    entropy_shift: (
+        Tensor  # [B], what a schedule adds to the target entropy or to the weight of a bonus
+    )
 
 
 def as_matrix(rows: Rows) -> Floats:

@@ -206,7 +206,10 @@ def test_the_path_depends_on_everything_that_is_compiled_in(change: str) -> None
         other = dataclasses.replace(made, **{change: "bf16" if change == "precision" else 77})
     assert other.path() != made.path()
     faster = dataclasses.replace(
-        made, hyper=made.hyper | {"lr": 0.5, "gamma": 0.5, "termination_cost": 9.0}
+        made,
+        hyper=made.hyper
+        | {"lr": 0.5, "gamma": 0.5, "termination_cost": 9.0}
+        | {"lr_schedule": "linear", "lr_end": 0.1, "target_entropy_schedule": "cosine"},
     )
     assert faster.path() == made.path(), "rates are data"
 

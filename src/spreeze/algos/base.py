@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from spreeze.algos.schedules import Schedule, scheduled
 from spreeze.knobs import Auto, Effect, KnobGroup, knob, knobs_of
 from spreeze.policy import Head, LastingNoise, PolicyForm
 from spreeze.rows import RowFormat
@@ -46,6 +47,14 @@ class AlgoConfig(KnobGroup):
         low=1e-8,
         high=1,
         effect=Effect.RATE,
+    )
+    lr_schedule: Schedule = knob(
+        "constant",
+        "How the learning rate gets to --algo.lr-end, over the run's --steps or --time.",
+        effect=Effect.RATE,
+    )
+    lr_end: float = knob(
+        0.0, "Learning rate at the end of its schedule.", low=0, high=1, effect=Effect.RATE
     )
     beta2: float = knob(0.999, "Adam's decay rate for squared gradients.", low=0, high=0.999999)
     max_grad_norm: float | None = knob(
@@ -111,6 +120,23 @@ class AlgoConfig(KnobGroup):
         """Learning rate, and the share of the online network mixed into its target at each update."""
         assert self.lr != "auto", "settings.auto.resolve replaces it"
         return self.lr, 1.0
+
+    def schedules(self) -> list[str]:
+        """The knobs whose schedules are not constant: `lr`."""
+        names = [name for name in knobs_of(type(self)) if name.endswith("_schedule")]
+        return [n.removesuffix("_schedule") for n in names if getattr(self, n) != "constant"]
+
+    def lr_at(self, share: float) -> float:
+        """The learning rate after this share of the run."""
+        return scheduled(self.lr_schedule, self.rates()[0], self.lr_end, share)
+
+    def entropy_shift_at(self, share: float) -> float:
+        """What is then added to the target entropy, or to the weight of an entropy bonus."""
+        return 0.0
+
+    def exploration_at(self, share: float) -> float:
+        """The factor that exploration noise then has."""
+        return 1.0
 
     def critic_updates(self) -> int:
         """Critic updates per actor update."""

@@ -55,7 +55,6 @@ def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float3
         layer_norm=config.layer_norm,
     )
     critics = CategoricalCritics(network, config.num_atoms, LARGEST_RETURN)
-    target_entropy = config.target_entropy_per_action * spec.action_size
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return act.init(generator), network.init(generator)
@@ -73,7 +72,8 @@ def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float3
         """As in SAC, with the smaller expected return as value."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
         q = critics.values(critic, batch.obs, action).amin(0)
-        return act.loss(q, log_prob, log_alpha, target_entropy)
+        target_entropy = config.target_entropy_per_action + batch.entropy_shift
+        return act.loss(q, log_prob, log_alpha, target_entropy * spec.action_size)
 
     return Algorithm(
         config=config,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from spreeze.algos.base import AlgoConfig
+from spreeze.algos.schedules import Schedule, scheduled
 from spreeze.knobs import Auto, Effect, knob
 from spreeze.policy import Head, LastingNoise
 from spreeze.rows import RowFormat
@@ -45,6 +46,15 @@ class OffPolicyConfig(AlgoConfig):
         high=1,
         effect=Effect.RATE,
     )
+    exploration_schedule: Schedule = knob(
+        "constant",
+        "How a factor on exploration noise (DQN: on epsilon) gets from 1 to --algo.exploration-end, "
+        "over the run's --steps or --time.",
+        effect=Effect.DATA,
+    )
+    exploration_end: float = knob(
+        0.1, "That factor at the end of its schedule.", low=0, high=100, effect=Effect.DATA
+    )
     policy_delay: int = knob(1, "Critic updates per actor update.", low=1, high=64)
     priority: float = knob(
         0.0,
@@ -66,6 +76,10 @@ class OffPolicyConfig(AlgoConfig):
         lr, _ = super().rates()
         assert self.tau != "auto", "settings.auto.resolve replaces it"
         return lr, self.tau
+
+    def exploration_at(self, share: float) -> float:
+        """From 1 to the knob."""
+        return scheduled(self.exploration_schedule, 1.0, self.exploration_end, share)
 
     def critic_updates(self) -> int:
         """The policy delay."""
@@ -133,6 +147,23 @@ class SoftConfig(NoisyConfig):
     target_entropy_per_action: float = knob(
         -1.0, "Target entropy per action dimension.", low=-100, high=100
     )
+    target_entropy_schedule: Schedule = knob(
+        "constant",
+        "How the target entropy gets to --algo.target-entropy-end, over the run's --steps or --time.",
+        effect=Effect.RATE,
+    )
+    target_entropy_end: float = knob(
+        -2.0,
+        "Target entropy per action dimension at the end of its schedule.",
+        low=-100,
+        high=100,
+        effect=Effect.RATE,
+    )
+
+    def entropy_shift_at(self, share: float) -> float:
+        """Per action dimension."""
+        first, last = self.target_entropy_per_action, self.target_entropy_end
+        return scheduled(self.target_entropy_schedule, first, last, share) - first
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
-from spreeze.knobs import Auto, knob
+from spreeze.algos.schedules import Schedule, scheduled
+from spreeze.knobs import Auto, Effect, knob
 from spreeze.policy import Head
 from spreeze.rows import RowFormat
 
@@ -51,6 +52,18 @@ class PPOConfig(AlgoConfig):
     gae_lambda: float = knob(0.95, "Lambda of generalised advantage estimation.", low=0, high=1)
     clip: float = knob(0.2, "Clipping range of the probability ratio.", low=1e-3, high=100)
     entropy: float = knob(0.01, "Weight of the entropy bonus.", low=0, high=100)
+    entropy_schedule: Schedule = knob(
+        "constant",
+        "How the weight of the entropy bonus gets to --algo.entropy-end, over the run's --steps or --time.",
+        effect=Effect.RATE,
+    )
+    entropy_end: float = knob(
+        0.0,
+        "Weight of the entropy bonus at the end of its schedule.",
+        low=0,
+        high=100,
+        effect=Effect.RATE,
+    )
 
     def head(self, spec: EnvSpec) -> Head:
         """Probabilities of actions, or a Gaussian with a learned standard deviation."""
@@ -67,6 +80,11 @@ class PPOConfig(AlgoConfig):
     def reuse(self) -> float:
         """As the knob says."""
         return self.max_reuse
+
+    def entropy_shift_at(self, share: float) -> float:
+        """Of the weight of the bonus."""
+        now = scheduled(self.entropy_schedule, self.entropy, self.entropy_end, share)
+        return now - self.entropy
 
     def young_updates(self) -> int:
         """Few: an update contains many steps."""
@@ -187,7 +205,8 @@ def _make_losses(
         advantage = ((advantage - advantage.mean()) / std).detach()
         clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
         surrogate = torch.minimum(ratio * advantage, clipped * advantage).mean()
-        loss = -surrogate - config.entropy * entropy.mean()
+        weight = config.entropy + batch.entropy_shift
+        loss = -surrogate - (weight * entropy.mean(-1)).mean()
         return loss, {
             "actor_loss": loss.detach(),
             "entropy": entropy.detach().mean(),

@@ -43,7 +43,6 @@ def build(
         ensemble=2,
         layer_norm=config.layer_norm,
     )
-    target_entropy = config.target_entropy_per_action * spec.action_size
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return act.init(generator), critics.init(generator)
@@ -69,7 +68,8 @@ def build(
         """Eq. 9 and 18, with the smaller of the two values."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
         q = q_values(critic, batch.obs, action).amin(0)
-        return act.loss(q, log_prob, log_alpha, target_entropy)
+        target_entropy = config.target_entropy_per_action + batch.entropy_shift
+        return act.loss(q, log_prob, log_alpha, target_entropy * spec.action_size)
 
     return Algorithm(
         config=config,

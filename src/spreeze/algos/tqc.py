@@ -56,7 +56,6 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         ensemble=config.num_critics,
         layer_norm=config.layer_norm,
     )
-    target_entropy = config.target_entropy_per_action * spec.action_size
     kept = config.num_critics * (num - config.drop_per_critic)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
@@ -85,7 +84,8 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         """As in SAC, with the mean of all quantiles as value."""
         action, log_prob, log_alpha = act(actor, batch.obs, noise)
         q = critics(critic, batch.obs, action).mean((0, 2))
-        return act.loss(q, log_prob, log_alpha, target_entropy)
+        target_entropy = config.target_entropy_per_action + batch.entropy_shift
+        return act.loss(q, log_prob, log_alpha, target_entropy * spec.action_size)
 
     return Algorithm(
         config=config,

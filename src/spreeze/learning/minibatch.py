@@ -57,6 +57,7 @@ def gather(data: Tensor, index: Tensor, columns: dict[str, slice], steps: int = 
         ended=number("ended"),
         past_return=number("past_return"),
         weight=torch.ones_like(rows[:, 0]),
+        entropy_shift=torch.zeros_like(rows[:, 0]),
     )
 
 

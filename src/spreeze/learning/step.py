@@ -53,7 +53,7 @@ class UpdateInputs(NamedTuple):
     noise: Tensor
     """Gaussian noise for the losses: [2, rows, action], or [1, rows, action] for the actor's part."""
     rates: Tensor
-    """Learning rate and tau: as data, so that one compiled form serves all of them."""
+    """Learning rate, tau and what is added to the entropy: as data, so that one compiled form serves all."""
     others: TrainingState
     """Vectors of the other part, for an update on two devices."""
     state: TrainingState
@@ -144,6 +144,7 @@ class UpdateStep:
         else:
             index = draw(data, inputs.window, inputs.uniform)
         batch = gather(data, index, self._columns, self._steps)
+        batch = batch._replace(entropy_shift=inputs.rates[2].expand_as(batch.weight))
         if weight is not None:
             batch = batch._replace(weight=weight)
         after, metrics = self._update({**inputs.others, **inputs.state}, batch, inputs)

@@ -66,7 +66,7 @@ class Updater:
         self._round = setup.algorithm.config.critic_updates()
         self._replay = replay
         self._action_size = replay.layout.size("action")
-        self._rates = torch.tensor(setup.rates, device=self.device)
+        self._rates = torch.tensor([*setup.rates, 0.0], device=self.device)
         self._num_rounds = -(-setup.chunk // self._round)
         self.chunk = self._num_rounds * self._round
         """Updates that one `run` does."""
@@ -129,6 +129,10 @@ class Updater:
     def set_learning_rate(self, rate: float) -> None:
         """Learn at this rate from the next chunk on. In place: captured graphs read the same tensor."""
         self._rates[0] = rate
+
+    def set_entropy_shift(self, shift: float) -> None:
+        """Add this to the target entropy, or to the weight of an entropy bonus, from the next chunk on."""
+        self._rates[2] = shift
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the last update. This waits for the device, so call it rarely."""

@@ -55,7 +55,7 @@ class SoftActor:
 
     @staticmethod
     def loss(
-        q: Tensor, log_prob: Tensor, log_alpha: Tensor, target_entropy: float
+        q: Tensor, log_prob: Tensor, log_alpha: Tensor, target_entropy: Tensor | float
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Eq. 9 for the policy plus Eq. 18 for the temperature; neither has a gradient in the other."""
         alpha = log_alpha.exp().detach()

@@ -62,10 +62,12 @@ class Policy:
     def set_exploration_scales(self, scales: Floats) -> None:
         """How strongly each environment of the batch explores: a factor on the noise, or epsilon.
 
-        Only samplers set this. Without it, `act` draws only from the policy's own distribution.
+        Only samplers set this. Without it, `act` draws only from the policy's own distribution. Noise that
+        is already drawn, for up to `NOISE_BLOCK` steps, keeps its scale: dropping it would cut lasting noise.
         """
-        self._scales = np.asarray(scales, np.float32)[:, None]
-        self._allocate(0)
+        first, self._scales = self._scales is None, np.asarray(scales, np.float32)[:, None]
+        if first:
+            self._allocate(0)
 
     def set_noise_colour(self, colour: float, envs: NDArray[np.intp]) -> None:
         """Act in these environments of the batch by `coloured_noise` of variance 1 alone, not by the policy.

@@ -112,6 +112,16 @@ class Context:
         sequence = np.random.SeedSequence(seed, spawn_key=key)
         return [int(word) for word in sequence.generate_state(num)]
 
+    @property
+    def share_done(self) -> float:
+        """How much of the run's steps or time is over, 0 to 1, in thousandths: what schedules follow."""
+        config, shares = self.config, [0.0]
+        if config.max_steps is not None:
+            shares.append(self.control.env_steps / config.max_steps)
+        if config.time_s is not None and not config.serial:  # where steps stand for time
+            shares.append(self.now() / config.time_s)
+        return min(int(1000 * max(shares)), 1000) / 1000
+
     def env_guard(self) -> EnvGuard:
         """Counts what the environments of this role do wrong; the newest traceback is kept beside its log."""
         limits = self.config.limits

@@ -52,7 +52,7 @@ def run(ctx: Context) -> Iterator[None]:
         group.reset(env_seed % 2**31 + env_steps)
         while True:
             # 1. Hold while samplers are too far ahead of the updates, or while this one is not needed.
-            limit = control.learner["allowed_steps"] or first_limit
+            limit = control.learner["allowed_steps"] or _first_limit(ctx)
             inactive = ctx.job.index >= control.supervisor["active_samplers"]
             if steps_of_all.sum() > limit or inactive:
                 ctx.wait(HOLD_S)
@@ -69,9 +69,8 @@ def run(ctx: Context) -> Iterator[None]:
                 exploration.follow()
                 if weights.refresh():
                     counters["version"] = version = weights.stamp.version
-            # 3. Act: at random until there is a policy, so that sampling does not wait for it. A policy
-            # with log-probabilities acts from the start, since rows store them; without weights its
-            # actions are random anyway.
+            # 3. Act: at random until there is a policy. One with log-probabilities acts from the start,
+            # since rows store them; without weights its actions are random anyway.
             if (version == 0 or env_steps < random_steps) and not policy.has_log_prob:
                 actions = policy.act_randomly(group.num_envs)
             else:
@@ -99,7 +98,7 @@ class Exploration:
     """This sampler's policy, with its share of the exploration scales of all environments of the run."""
 
     def __init__(self, ctx: Context, seed: int) -> None:
-        """It explores as configured, times the factor on the control wire."""
+        """It explores as configured, times the factor on the control wire or of the schedule."""
         hyper, num_samplers = ctx.config.hyper, resolved(ctx.config.sampler.processes)
         num_envs = resolved(ctx.config.sampler.envs_per_process)
         scales = hyper.exploration(num_samplers * num_envs)
@@ -107,14 +106,15 @@ class Exploration:
         self._ones = np.ones(num_envs, np.float32)
         self.policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
         self.policy.seed(seed)
-        self._words, self._factor = ctx.control.supervisor, 1.0
+        self._ctx, self._words, self._factor = ctx, ctx.control.supervisor, 1.0
         if self._scales is not None:
             self.policy.set_exploration_scales(self._scales)
         self.follow()
 
     def follow(self) -> None:
         """Take over the factor if it has changed."""
-        factor = float(self._words["exploration"]) or 1.0
+        scheduled = self._ctx.config.hyper.exploration_at(self._ctx.share_done)
+        factor = float(self._words["exploration"]) or scheduled
         if factor != self._factor:
             self._factor = factor
             scales = self._ones if self._scales is None else self._scales

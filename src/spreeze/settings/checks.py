@@ -39,6 +39,7 @@ def check_config(config: Config) -> list[str]:
         *_check_replay(config),
         *config.hyper.problems(),
         *_check_reuse(config),
+        *_check_schedules(config),
     ]
 
 
@@ -160,6 +161,16 @@ def _check_reuse(config: Config) -> Iterator[str]:
             f"--learner.updates-per-step or --learner.ratio-bounds: with up to {most:g} updates per env "
             f"step, each step is learned from {times:g} times, and --algo.max-reuse is {reuse:g}."
         )
+
+
+def _check_schedules(config: Config) -> Iterator[str]:
+    """Whether schedules have something to run over."""
+    for name in config.hyper.schedules():
+        given = f"--algo.{name}_schedule".replace("_", "-")
+        if config.serial and config.steps is None:
+            yield f"{given} with --serial: over what? Add --steps, because steps stand for time there."
+        elif config.steps is None and config.time is None:
+            yield f"{given}: over what? Add --steps 1e6 or --time 5m."
 
 
 def check_folder(folder: Path) -> list[str]:

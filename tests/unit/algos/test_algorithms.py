@@ -161,7 +161,7 @@ def torch_action(algorithm: Algorithm, state: TrainingState, obs: torch.Tensor) 
     shapes = Shapes(tuple(items))
     if form.normalised:
         empty = torch.zeros(len(obs))
-        batch = Batch(obs, empty, empty, empty, obs, empty, empty, empty, empty)
+        batch = Batch(obs, empty, empty, empty, obs, empty, empty, empty, empty, empty)
         obs = normalise_batch(state["stats"], batch, True, False).obs
     source = state["critic" if algorithm.actor_loss is None else "actor"]
     head = mlp(shapes, source[: shapes.size], "float32", obs, layer_norm=form.layer_norm)
@@ -292,7 +292,7 @@ class TestScaling:
 
     def batch(self, obs: torch.Tensor, past: torch.Tensor) -> Batch:
         none = torch.zeros(len(obs))
-        return Batch(obs, none, none + 1, none, obs, none, none, past, none + 1)
+        return Batch(obs, none, none + 1, none, obs, none, none, past, none + 1, none)
 
     def test_many_batches_give_the_statistics_of_all_rows(self) -> None:
         rows = torch.randn(640, 3, generator=torch.Generator().manual_seed(0)) * 4 + 2
@@ -421,6 +421,19 @@ def test_gradients_are_clipped_to_the_given_norm() -> None:
         lengths.append(float(after["critic_m"].norm()))  # a tenth of the first gradient
     assert lengths[0] > 1e-2
     assert lengths[1] == pytest.approx(1e-4, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["sac", "tqc", "fastsac", "ppo"])
+def test_a_shift_of_the_entropy_is_another_value_of_its_knob(name: str) -> None:
+    knob = "entropy" if name == "ppo" else "target_entropy_per_action"
+    asked, usual = cases.built(name, "Box", **{knob: 0.3}), cases.built(name, "Box", **{knob: 0.1})
+    state, batch = init_state(usual, 0, CPU), cases.random_batch(usual, 32)
+    shifted = batch._replace(entropy_shift=torch.full((32,), 0.2))
+    expected, _ = once(asked, state, batch)
+    found, _ = once(usual, state, shifted)
+    plain, _ = once(usual, state, batch)
+    torch.testing.assert_close(found["actor_m"], expected["actor_m"])
+    assert not torch.allclose(plain["actor_m"], expected["actor_m"], rtol=1e-4, atol=1e-6)
 
 
 def test_reward_scale_multiplies_rewards() -> None:

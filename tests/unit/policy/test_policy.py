@@ -113,6 +113,23 @@ def test_noise_of_some_environments_lasts_and_is_as_wide_as_the_actions(head: An
     assert actions.std((0, 2)).max() < 0.1
 
 
+def test_another_scale_does_not_cut_lasting_noise() -> None:
+    obs, actions = np.zeros((2, 3), np.float32), []
+    for changes in (False, True):
+        policy = Policy(SPEC, PolicyForm(hidden=(4,), head="tanh"))
+        policy.seed(0)
+        policy.set_exploration_scales(np.ones(2))
+        policy.set_noise_colour(1.0, np.array([1]))
+        acted = []
+        for step in range(256):
+            if changes and step % 10 == 0:
+                policy.set_exploration_scales(np.full(2, 0.5))
+            acted.append(policy.act(obs, explore=True).copy())
+        actions.append(np.array(acted)[..., 0])
+    np.testing.assert_array_equal(actions[0][:, 1], actions[1][:, 1])
+    np.testing.assert_allclose(actions[1][64:, 0].std(), 0.5, rtol=0.2)
+
+
 @pytest.mark.parametrize("colour", [0.0, 1.0, 2.0])
 def test_coloured_noise_has_variance_one_and_the_power_of_its_colour(colour: float) -> None:
     noise = coloured_noise((1024, 300, 2), colour, np.random.default_rng(0))

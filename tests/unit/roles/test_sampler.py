@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fakes
+from spreeze.roles.sampler import Exploration
 from stage import EPISODE_STEPS, Stage
 
 
@@ -47,6 +48,22 @@ def test_each_step_becomes_a_row_in_the_samplers_own_lane(stage: Any) -> None:
     assert rows["next_obs"][:, 1].tolist() == [t % EPISODE_STEPS + 1 for t in range(12)]
     assert made.control.samplers["env_steps"].tolist() == [12, 0, 0]
     assert len(rows_of(made, sampler=1)) == 0
+
+
+def test_exploration_follows_its_schedule_over_the_steps(stage: Any) -> None:
+    made = stage(
+        **{
+            "steps": "1000",
+            "algo.exploration_schedule": "linear",
+            "algo.exploration_end": 0.5,
+        }
+    )
+    context, _ = made.samplers[0]
+    exploration = Exploration(context, 0)
+    for steps, factor in ((0, 1.0), (500, 0.75), (1000, 0.5), (1200, 0.5)):
+        made.control.samplers["env_steps"][0] = steps
+        exploration.follow()
+        assert exploration.policy._scales == (None if factor == 1 else pytest.approx(factor))
 
 
 @pytest.mark.fault("F31")

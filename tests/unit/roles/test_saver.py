@@ -48,6 +48,31 @@ class SlowDisk:
         return self._save(*arguments)
 
 
+def test_schedules_are_followed_over_the_steps(tmp_path: Path) -> None:
+    made = LearnerStage(
+        tmp_path / "r",
+        **{
+            "steps": "1000",
+            "algo.lr": 1e-3,
+            "algo.lr_schedule": "linear",
+            "algo.target_entropy_schedule": "cosine",
+        },
+    )
+    try:
+        learner, seen = made.start(), []
+        for _ in range(5):
+            made.write(208)
+            made.work(learner, 1)
+            seen.append(learner._updater._rates.tolist())
+        assert [rates[0] for rates in seen] == pytest.approx(
+            [7.92e-4, 5.84e-4, 3.76e-4, 1.68e-4, 0.0]
+        )
+        assert seen[-1][2] == -1, "the target entropy ends one lower"
+        learner.close()
+    finally:
+        made.close()
+
+
 def settled(stage: LearnerStage, learner: Learner) -> ResumePoint:
     """Work until the checkpoint that is under way is on disk."""
     work = learner._saver

@@ -35,6 +35,13 @@ def test_the_defaults_have_no_problem() -> None:
         ("dqn", {"algo.policy_delay": 2}, "DQN has no actor"),
         ("ppo", {"learner.batch_size": 64, "learner.updates_per_step": 1.0}, "4096 times"),
         ("ppo", {"learner.batch_size": 64, "learner.ratio_bounds": (0, 0.1)}, "max-reuse is 8"),
+        ("sac", {"algo.lr_schedule": "linear"}, "--algo.lr-schedule: over what? Add --steps"),
+        (
+            "dqn",
+            {"algo.exploration_schedule": "cosine", "serial": True, "time": "5m"},
+            "--algo.exploration-schedule with --serial: over what? Add --steps",
+        ),
+        ("ppo", {"algo.entropy_schedule": "liner", "steps": "1e5"}, "Did you mean linear?"),
         ("sac", {"learner.batch_size": 0}, "must be a whole number from 1 to 1,048,576"),
     ],
 )

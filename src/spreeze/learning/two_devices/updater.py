@@ -115,6 +115,12 @@ class TwoDeviceUpdater:
         for part in self.parts:
             part.set_learning_rate(rate)
 
+    def set_entropy_shift(self, shift: float) -> None:
+        """Add this to the entropy from the next chunk on; only the actor's part reads it."""
+        self.pause()
+        for part in self.parts:
+            part.set_entropy_shift(shift)
+
     def run(self) -> None:
         """One chunk of updates. On GPUs this only enqueues them."""
         self.prepare()

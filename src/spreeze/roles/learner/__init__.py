@@ -73,7 +73,8 @@ class Learner:
         self._updates = self._logged_updates = restored.updates
         self._guard = DivergenceGuard(ctx, self._updater, self._replay, self._updates)
         self._saver = Saver(ctx, restored, self._guard.last_good, self._replay, self._intake)
-        self._learning_rate = config.hyper.rates()[0]
+        self._has_schedules = bool(config.hyper.schedules())
+        self._share_done, self._learning_rate = 0.0, config.hyper.rates()[0]
         self._logged_s = ctx.now()
         self._intake_s = self._next_intake_s = 0.0
 
@@ -122,9 +123,7 @@ class Learner:
         if counters["first_update_s"] == 0:
             ctx.note(f"{self._replay.num_rows:,} rows in the replay: learning begins")
             counters["first_update_s"] = ctx.now()
-        if (rate := float(asked["learning_rate"])) not in (0.0, self._learning_rate):
-            self._learning_rate = rate
-            updater.set_learning_rate(rate)
+        self._follow_rates()
         self._runner.run()
         if counters["updates"] == 0:
             compiled = (CompileState.COMPILED, CompileState.FUSED)
@@ -137,6 +136,18 @@ class Learner:
             self._roll_back()
         if counters["first_updated_s"] == 0:
             counters["first_updated_s"] = ctx.now()
+
+    def _follow_rates(self) -> None:
+        """Set the rates that the schedules now ask for; a learning rate on the control wire goes before."""
+        ctx, hyper = self._ctx, self._ctx.config.hyper
+        share = ctx.share_done if self._has_schedules else 0.0
+        rate = float(ctx.control.supervisor["learning_rate"]) or hyper.lr_at(share)
+        if rate != self._learning_rate:
+            self._learning_rate = rate
+            self._updater.set_learning_rate(rate)
+        if share != self._share_done:
+            self._share_done = share
+            self._updater.set_entropy_shift(hyper.entropy_shift_at(share))
 
     def check(self) -> None:
         """Go back to the last good state if the newest one is broken."""
@@ -196,6 +207,7 @@ class Learner:
             updates=updates,
             **{f"train/{name}": value for name, value in metrics.items()},
             **{
+                "train/learning_rate": self._learning_rate,
                 "train/n_updates": updates,
                 "train/batch_size": int(counters["batch_size"]),
                 "perf/compiled": int(counters["compiled"]),

@@ -57,6 +57,29 @@ def test_every_algorithm_changes_its_state_as_the_plain_update_does(
             assert off <= ROUNDING[device] * float(change.norm()) + 1e-6, vector
 
 
+@pytest.mark.parametrize("name", ["sac", "ppo"])
+def test_rates_that_change_reach_the_fused_update(name: str, tmp_path: Path) -> None:
+    """They are inputs: a schedule needs no other update."""
+    made = updater(name, "Box")
+    fuse(made.plain, made.inputs(32), made.device, tmp_path / "update")
+    step = load_fused(tmp_path / "update", made.device)
+    for rate, shift in ((1e-2, -3.0), (1e-4, 0.5)):
+        made.set_learning_rate(rate)
+        made.set_entropy_shift(shift)
+        inputs = made.inputs(32)
+        with torch.no_grad():
+            right, ours = made.plain(*inputs), step(*inputs)
+        actor = made.plain.output_names.index("actor")
+        changes = [out[actor] - made.state["actor"] for out in (right, ours)]
+        assert float(changes[0].abs().max()) == pytest.approx(rate, rel=0.1), "Adam's first step"
+        torch.testing.assert_close(changes[1], changes[0], rtol=1e-2, atol=rate / 50)
+    made.set_learning_rate(0.0)
+    made.install_compiled(32, step)
+    before = made.state["actor"].clone()
+    made.run()
+    assert torch.equal(made.state["actor"], before)
+
+
 def fused(
     function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor, threads: int = 1
 ) -> FusedUpdate:
