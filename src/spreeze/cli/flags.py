@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 from spreeze.algos import ALGORITHMS
 from spreeze.errors import UsageError
-from spreeze.knobs import knobs_of
+from spreeze.knobs import flag, knobs_of
 from spreeze.settings.build import READ_EARLY
 from spreeze.settings.config import SECTIONS, Config
+
+ALIASES = {"from": "start_from"}
+"""Flags whose names are no names in Python, and their knobs."""
 
 
 class Given(NamedTuple):
@@ -35,11 +38,11 @@ def scan_flags(arguments: list[str]) -> Given:
             env = env or ("" if word.startswith("-") else word)
             continue
         name, has_value, value = word[2:].partition("=")
-        name = name.replace("-", "_")
+        name = ALIASES.get(name, name.replace("-", "_"))
         if not has_value and name not in _switches():
             value = words.take_value()
         if name in READ_EARLY and not value:
-            raise UsageError([f"--{name}: which one? It needs a value."])
+            raise UsageError([f"{flag(name)}: which one? It needs a value."])
         flags[_switches().get(name, name)] = value
     return Given(env, flags)
 

@@ -16,6 +16,8 @@ from spreeze.spec import LARGEST_RETURN, OBS_CLIP
 MIN_STD = 1e-3
 MAX_VALUE = 1e15
 """Clamp: squaring larger values overflows the statistics permanently."""
+ADOPTED_ROWS = 100_000.0
+"""As how many rows statistics of another run count, where those of returns are new."""
 STEPS_PER_BATCH = 1024
 """About how many steps of a batch are used, spread evenly over it. All steps of a large batch would cost a
 tenth of an update."""
@@ -25,6 +27,13 @@ def init_statistics(obs_size: int) -> Tensor:
     """Statistics that have seen nothing: mean 0, variance 1."""
     zeros, ones = torch.zeros(obs_size), torch.ones(obs_size)
     return torch.cat([torch.zeros(1), zeros, ones, torch.tensor([0.0, 1.0, 0.0])])
+
+
+def adopted_statistics(mean: Tensor, scale: Tensor) -> Tensor:
+    """Statistics whose observations a policy has brought with it: they count as some rows."""
+    stats = init_statistics(len(mean))
+    var = (1 / scale.square() - 1e-8).clamp(min=0)
+    return torch.cat([torch.full((1,), ADOPTED_ROWS), mean, var, stats[-3:]])
 
 
 def _split(stats: Tensor) -> tuple[Tensor, ...]:

@@ -44,7 +44,7 @@ def run(ctx: Context) -> Iterator[None]:
     weights = WeightsReader(ctx.weights, policy.vector)
     lane, lending = ctx.experience.writer(ctx.job.index), CoreLending(control, ctx.now)
     random_steps = -(-config.sampler.random_steps // resolved(config.sampler.processes))
-    first_limit, steps_of_all = _first_limit(ctx), control.samplers["env_steps"]
+    steps_of_all = control.samplers["env_steps"]
     version, next_fetch_s, env_steps = 0, 0.0, int(counters["env_steps"])  # a restart counts on
     log = EpisodeLog(ctx, policy)
     try:

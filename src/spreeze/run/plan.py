@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import platform
 import re
@@ -38,6 +39,7 @@ from spreeze.settings.probe import (
     save_cached,
 )
 from spreeze.settings.resume import Resumption, compare_with_resumed
+from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
@@ -69,6 +71,8 @@ class Plan:
     """What it continues from."""
     listed: bool = True
     """Whether the screen lists every setting that was chosen, or says the main ones in one line."""
+    started_from: Fit | None = None
+    """The networks that it starts with."""
 
 
 def describe_env(
@@ -143,13 +147,31 @@ def make_plan(
     resumed = compare_with_resumed(chosen.config, spec)
     for line in resumed.lines() if resumed else ():
         say(line)
+    started = _fit_source(chosen.config, spec, processes)
+    for line in started.lines() if started else ():
+        say(line)
     blocks = _shared_blocks(chosen.config, spec)
     needs = memory_needs(chosen.config, spec, arena_bytes(blocks))
     problems = [problem for need in needs if (problem := need.problem(machine))]
     problems += limit_problems(*_process_needs(chosen.config, spec, blocks))
     if problems:
         raise UsageError(problems)
-    return Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe, resumed)
+    plan = Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe, resumed)
+    return dataclasses.replace(plan, started_from=started)
+
+
+def _fit_source(config: Config, spec: EnvSpec, processes: Processes | None) -> Fit | None:
+    """Which networks of the run to start from fit this one; UsageError if none does."""
+    if config.start_from is None or config.resume is not None:
+        return None
+    source = find_source(config.start_from, Path(config.runs))
+    facts = (source, config.algo, dataclasses.asdict(config.hyper), spec.to_json())
+    if processes is None:
+        return fit_networks(*facts)
+    try:
+        return cast(Fit, call(processes, fit_networks, *facts, with_torch=True))
+    except CallFailed as error:
+        raise RunFailed(f"{error}\nthe networks could not be compared.") from None
 
 
 def _process_needs(config: Config, spec: EnvSpec, blocks: list[Block]) -> tuple[int, int]:
@@ -210,6 +232,8 @@ def _write_facts(path: Path, asked: Config, plan: Plan) -> None:
     config, machine = plan.config, plan.machine
     reasons = {name: reason.text for name, reason in plan.reasons.items()}
     stored = {"config": config.to_json(), "reasons": reasons, "asked": asked.to_json()}
+    if plan.started_from is not None:
+        stored["started_from"] = plan.started_from.to_json()
     if plan.resumed is not None:
         stored["resumed"] = plan.resumed.to_json()
     write_atomic(path / "config.json", {**stored, "env_spec": plan.spec.to_json()})

@@ -14,8 +14,9 @@ from spreeze.errors import UsageError
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.resume import resumed_config
+from spreeze.settings.start_from import config_from_source
 
-STARTING_KNOBS = ("algo", "preset", "resume")
+STARTING_KNOBS = ("algo", "preset", "resume", "start_from")
 """Knobs that decide where a config starts; `starting_config` sets them."""
 READ_EARLY = (*STARTING_KNOBS, "runs")
 """Knobs that `starting_config` reads."""
@@ -43,10 +44,16 @@ def _as_json(kwargs: Mapping[str, Any]) -> str:
 
 
 def starting_config(env: str, given: Mapping[str, Any]) -> Config:
-    """The config that your knobs are applied to, for the algorithm, preset or resumed run you give."""
+    """The config that your knobs are applied to, for the algorithm, preset or other run you give."""
     algo, preset = given.get("algo"), given.get("preset")
+    runs, source = Path(given.get("runs", "runs")), given.get("start_from")
+    if source is not None and given.get("resume") is not None:
+        raise UsageError(
+            ["--start-from and --resume: the first begins a new run, the second continues one."]
+        )
+    if source is not None:
+        return config_from_source(str(source), runs, env, algo, preset, given.keys())
     if given.get("resume") is not None:
-        runs = Path(given.get("runs", "runs"))
         return resumed_config(str(given["resume"]), runs, env, algo, preset)
     asked = [name.removeprefix("algo.") for name in given if name.startswith("algo.")]
     return default_config(str(algo or "auto"), env, preset, asked)

@@ -84,6 +84,10 @@ class Config:
     resume: str | None = knob(
         None, "Continue from the last checkpoint of this run, with its replay."
     )
+    start_from: Annotated[str | None, tyro.conf.arg(aliases=["--from"])] = knob(
+        None,
+        "Begin a new run with the networks and statistics of this run or checkpoint. Also --from.",
+    )
     verbose: bool = knob(
         False,
         "List every setting that was chosen and why. Without it: only in the first run of a task.",

@@ -26,6 +26,7 @@ NEW_EACH_TIME = {
     "name",
     "runs",
     "resume",
+    "start_from",
     "retune",
     "preset",
     "target_metric",
@@ -138,7 +139,7 @@ def resumed_config(
     config = dataclasses.replace(config, env=env or config.env, resume=str(run.path.absolute()))
     usual = Config.target_metric
     config = dataclasses.replace(config, target=None, target_metric=usual, callback=())
-    return dataclasses.replace(config, name=None, time=None, steps=None)
+    return dataclasses.replace(config, name=None, time=None, steps=None, start_from=None)
 
 
 def compare_with_resumed(config: Config, spec: EnvSpec) -> Resumption | None:

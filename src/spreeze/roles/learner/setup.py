@@ -16,6 +16,7 @@ from spreeze.learning.updater import Updater, UpdateSetup, out_of_memory
 from spreeze.networks import unfused_arithmetic
 from spreeze.roles.context import Context
 from spreeze.roles.learner.restore import Restored, restore
+from spreeze.roles.learner.start_from import take_over
 from spreeze.roles.learner.update_runner import free_memory
 from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import resolved
@@ -37,6 +38,8 @@ def build(ctx: Context) -> tuple[Replay, AnyUpdater, Restored]:
     arithmetic = unfused_arithmetic(resolved(learner.precision))
     algorithm = build_algorithm(config.algo, hyper, ctx.spec, arithmetic)
     replay, state = allocate(ctx, algorithm, device)
+    if config.start_from is not None and config.resume is None:
+        take_over(ctx, algorithm, state)
     restored = restore(ctx, state, replay)
     chunk, batch_size = resolved(learner.updates_per_publish), resolved(learner.batch_size)
     setup = UpdateSetup(algorithm, replay, state, batch_size, hyper.rates(), chunk)
