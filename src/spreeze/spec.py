@@ -26,6 +26,8 @@ LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a tanh-Gaussian policy's log standard deviation, in training and in deployment."""
 LARGEST_RETURN = 5.0
 """Bound of scaled returns: the atoms of categorical critics reach from minus this to plus this."""
+Activation = Literal["relu", "tanh", "elu", "silu", "gelu"]
+"""What follows each hidden layer. gelu is the form with a tanh, which numpy computes too."""
 OBS_CLIP = 10.0
 """Normalised observations are clipped to plus and minus this, in training and in deployment."""
 MAX_NUMBERS, LARGEST_FLOAT = 1 << 28, float(np.finfo(np.float32).max)

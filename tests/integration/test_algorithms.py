@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ import spreeze
 from spreeze.cli.playback import env_to_play
 from spreeze.policy import Policy, PolicyForm
 from spreeze.policy.onnx import compare, export_onnx
-from spreeze.spec import EnvSpec
+from spreeze.spec import Activation, EnvSpec
 from spreeze.store.rundir import RunDir
 from user_runs import records
 
@@ -139,7 +139,10 @@ def test_the_documented_code_runs_a_policy_without_spreeze(cart_pole: Path, tmp_
     policy = spreeze.load(cart_pole)
     for obs in np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32):
         assert scope["act"](obs) == policy.predict(obs, deterministic=True)[0]
-    normed = Policy(cases.DISCRETE, PolicyForm(hidden=(16, 8), head="values", layer_norm=True))
+    form = PolicyForm(
+        hidden=(16, 16, 8), head="values", layer_norm=True, activation="gelu", residual=True
+    )
+    normed = Policy(cases.DISCRETE, form)
     normed.vector[:] = np.random.default_rng(0).normal(size=normed.vector.size)
     (tmp_path / "p").mkdir()
     save_file(normed.named(), tmp_path / "p" / "policy.safetensors")
@@ -184,6 +187,20 @@ WIDE = cases.BOX.__class__(
     action_low=(-1.0, -1.0, 0.0, -5.0),
     action_high=(1.0, 2.0, 3.0, -4.0),
 )
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("activation", get_args(Activation))
+@pytest.mark.parametrize("residual", [False, True])
+def test_every_kind_of_layer_is_exported(
+    activation: Any, residual: bool, layer_norm: bool, tmp_path: Path
+) -> None:
+    form = PolicyForm(
+        hidden=(16, 16, 8, 8), layer_norm=layer_norm, activation=activation, residual=residual
+    )
+    policy = Policy(WIDE, form)
+    policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size) / 3
+    assert export_onnx(policy, tmp_path / "p.onnx") < 1e-5
 
 
 @pytest.mark.parametrize("normalised", [False, True])

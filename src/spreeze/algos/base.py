@@ -14,12 +14,12 @@ from spreeze.algos.schedules import Schedule, scheduled
 from spreeze.knobs import Auto, Effect, KnobGroup, knob, knobs_of
 from spreeze.policy import Head, LastingNoise, PolicyForm
 from spreeze.rows import RowFormat
-from spreeze.spec import Floats
+from spreeze.spec import Activation, Floats
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from spreeze.networks import Shapes
+    from spreeze.networks import Shapes, Style
     from spreeze.rows import Batch
     from spreeze.spec import EnvSpec
 
@@ -39,6 +39,28 @@ class AlgoConfig(KnobGroup):
         "Width of each hidden layer, in actor and critic. Auto: 64 64 for small tasks, else 256 256.",
         low=1,
         high=65_536,
+        effect=Effect.NETWORK,
+    )
+    actor_hidden: tuple[int, ...] | None = knob(
+        None,
+        "The same for the actor alone. None: as --algo.hidden.",
+        low=1,
+        high=65_536,
+        effect=Effect.NETWORK,
+    )
+    critic_hidden: tuple[int, ...] | None = knob(
+        None,
+        "The same for the critic alone. None: as --algo.hidden.",
+        low=1,
+        high=65_536,
+        effect=Effect.NETWORK,
+    )
+    activation: Activation = knob(
+        "relu", "What follows each hidden layer, in actor and critic.", effect=Effect.NETWORK
+    )
+    residual: bool = knob(
+        False,
+        "Add its input to each hidden layer behind another one of the same width, in actor and critic.",
         effect=Effect.NETWORK,
     )
     lr: float | Auto = knob(
@@ -64,7 +86,10 @@ class AlgoConfig(KnobGroup):
         high=1e9,
     )
     layer_norm: bool = knob(
-        False, "Layer normalisation in the critic, before the ReLU.", effect=Effect.NETWORK
+        False, "Layer normalisation in the critic, before the activation.", effect=Effect.NETWORK
+    )
+    actor_layer_norm: bool = knob(
+        False, "Layer normalisation in the actor, before the activation.", effect=Effect.NETWORK
     )
     normalise_obs: bool = knob(
         False,
@@ -101,12 +126,34 @@ class AlgoConfig(KnobGroup):
 
     def policy_form(self, spec: EnvSpec) -> PolicyForm:
         """The policy that samplers run and users deploy."""
-        return PolicyForm(hidden=self.widths(), head=self.head(spec), normalised=self.normalise_obs)
+        return PolicyForm(
+            hidden=self._widths(self.actor_hidden),
+            head=self.head(spec),
+            normalised=self.normalise_obs,
+            layer_norm=self.actor_layer_norm,
+            activation=self.activation,
+            residual=self.residual,
+        )
 
     def widths(self) -> tuple[int, ...]:
-        """Widths of the hidden layers, once they are known."""
+        """Widths of the critic's hidden layers, once they are known."""
+        return self._widths(self.critic_hidden)
+
+    def _widths(self, own: tuple[int, ...] | None) -> tuple[int, ...]:
         assert self.hidden != "auto", "settings.auto.resolve replaces it"
-        return tuple(self.hidden)
+        return tuple(self.hidden if own is None else own)
+
+    def actor_style(self) -> Style:
+        """What the actor does between its matrices."""
+        from spreeze.networks import Style
+
+        return Style(self.activation, self.actor_layer_norm, self.residual)
+
+    def critic_style(self) -> Style:
+        """What the critic does between its matrices."""
+        from spreeze.networks import Style
+
+        return Style(self.activation, self.layer_norm, self.residual)
 
     def row_format(self) -> RowFormat:
         """What samplers write."""

@@ -31,11 +31,12 @@ def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32")
 
     from spreeze.networks import mlp_network
 
-    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    sizes = config.policy_form(spec).sizes(spec)
+    policy = mlp_network(sizes, arithmetic, style=config.actor_style())
     q_network = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), 1],
         arithmetic,
-        layer_norm=config.layer_norm,
+        style=config.critic_style(),
     )
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:

@@ -48,6 +48,8 @@ class DQNConfig(OffPolicyConfig):
     def problems(self) -> list[str]:
         """Refuse a delay of an actor that does not exist."""
         problems = super().problems()
+        if self.actor_hidden is not None or self.actor_layer_norm:
+            problems.append("--algo.actor-hidden, --algo.actor-layer-norm: DQN has no actor.")
         if self.policy_delay != 1:
             problems.append(
                 f"--algo.policy-delay {self.policy_delay}: must be 1, because DQN has no actor to delay."
@@ -61,7 +63,7 @@ class DQNConfig(OffPolicyConfig):
     def policy_form(self, spec: EnvSpec) -> PolicyForm:
         """The critic: a value for the state and one per action."""
         form = super().policy_form(spec)
-        return replace(form, head="values", layer_norm=self.layer_norm)
+        return replace(form, hidden=self.widths(), head="values", layer_norm=self.layer_norm)
 
     def exploration(self, num_envs: int) -> Floats:
         """From epsilon down to epsilon to the eighth."""
@@ -78,7 +80,7 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     from spreeze.networks import Shapes, gather_action, mlp_network
 
     sizes = config.policy_form(spec).sizes(spec)
-    network = mlp_network(sizes, arithmetic, layer_norm=config.layer_norm)
+    network = mlp_network(sizes, arithmetic, style=config.critic_style())
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return torch.zeros(0), network.init(generator)

@@ -47,12 +47,13 @@ def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float3
     """FastSAC for one environment."""
     from spreeze.networks import CategoricalCritics, SoftActor, mlp_network
 
-    act = SoftActor(config.policy_form(spec).sizes(spec), arithmetic, config.init_alpha)
+    sizes = config.policy_form(spec).sizes(spec)
+    act = SoftActor(sizes, arithmetic, config.init_alpha, config.actor_style())
     network = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), config.num_atoms],
         arithmetic,
         ensemble=2,
-        layer_norm=config.layer_norm,
+        style=config.critic_style(),
     )
     critics = CategoricalCritics(network, config.num_atoms, LARGEST_RETURN)
 

@@ -42,12 +42,13 @@ def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float3
 
     from spreeze.networks import CategoricalCritics, mlp_network
 
-    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    sizes = config.policy_form(spec).sizes(spec)
+    policy = mlp_network(sizes, arithmetic, style=config.actor_style())
     network = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), config.num_atoms],
         arithmetic,
         ensemble=2,
-        layer_norm=config.layer_norm,
+        style=config.critic_style(),
     )
     critics = CategoricalCritics(network, config.num_atoms, LARGEST_RETURN)
 

@@ -97,9 +97,10 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
 
     from spreeze.networks import Shapes, mlp_network
 
-    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    sizes = config.policy_form(spec).sizes(spec)
+    policy = mlp_network(sizes, arithmetic, style=config.actor_style())
     value = mlp_network(
-        [spec.obs_size, *config.widths(), 1], arithmetic, layer_norm=config.layer_norm
+        [spec.obs_size, *config.widths(), 1], arithmetic, style=config.critic_style()
     )
     log_std_shape = () if spec.discrete else (("log_std", (spec.action_size,)),)
     actor_shapes = Shapes((*policy.shapes.items, *log_std_shape))

@@ -36,12 +36,13 @@ def build(
     """
     from spreeze.networks import SoftActor, mlp_network
 
-    act = SoftActor(config.policy_form(spec).sizes(spec), arithmetic, config.init_alpha)
+    sizes = config.policy_form(spec).sizes(spec)
+    act = SoftActor(sizes, arithmetic, config.init_alpha, config.actor_style())
     critics = critic_network or mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), 1],
         arithmetic,
         ensemble=2,
-        layer_norm=config.layer_norm,
+        style=config.critic_style(),
     )
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:

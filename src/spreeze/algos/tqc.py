@@ -48,13 +48,14 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
 
     from spreeze.networks import SoftActor, mlp_network
 
-    act = SoftActor(config.policy_form(spec).sizes(spec), arithmetic, config.init_alpha)
+    sizes = config.policy_form(spec).sizes(spec)
+    act = SoftActor(sizes, arithmetic, config.init_alpha, config.actor_style())
     num = config.num_quantiles
     critics = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), num],
         arithmetic,
         ensemble=config.num_critics,
-        layer_norm=config.layer_norm,
+        style=config.critic_style(),
     )
     kept = config.num_critics * (num - config.drop_per_critic)
 

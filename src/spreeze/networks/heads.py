@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spreeze.networks.layers import Arithmetic, Network, Shapes, mlp_network
+from spreeze.networks.layers import RELU, Arithmetic, Network, Shapes, Style, mlp_network
 from spreeze.rows import Batch
 from spreeze.spec import LOG_STD_RANGE
 
@@ -35,9 +35,15 @@ class SoftActor:
     The actor's loss trains the temperature too. Haarnoja et al. 2018, arXiv 1812.05905.
     """
 
-    def __init__(self, sizes: Sequence[int], arithmetic: Arithmetic, init_alpha: float) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        arithmetic: Arithmetic,
+        init_alpha: float,
+        style: Style = RELU,
+    ) -> None:
         """A policy with these layer sizes, and `init_alpha` as its first temperature."""
-        self._policy = mlp_network(sizes, arithmetic)
+        self._policy = mlp_network(sizes, arithmetic, style=style)
         self._init_alpha = init_alpha
         self.policy_size = self._policy.shapes.size
         self.shapes = Shapes((*self._policy.shapes.items, ("log_alpha", (1,))))

@@ -12,11 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from spreeze.spec import Activation
 
 Arithmetic = Literal["float32", "bf16", "fused_bf16"]
 """How networks compute: in float32; with hidden layers in bfloat16; the same in our fused GPU kernels."""
@@ -31,6 +33,36 @@ UNPADDED_OUTPUTS = 16
 def unfused_arithmetic(precision: str) -> Arithmetic:
     """The arithmetic of `--learner.precision` in plain PyTorch, without our fused kernels."""
     return "bf16" if precision == "bf16" else "float32"
+
+
+class Style(NamedTuple):
+    """What a network does between its matrices."""
+
+    activation: Activation = "relu"
+    layer_norm: bool = False
+    """Normalise hidden layers before the activation, without learned gain and shift: the weights before and
+    after it can express both."""
+    residual: bool = False
+    """Add its input to each hidden layer behind another one of the same width."""
+
+
+RELU = Style()
+"""Plain ReLU layers."""
+
+
+def _gelu(x: Tensor) -> Tensor:
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    # Clamped: the gradient of the branch that is not taken would be infinite.
+    "elu": lambda x: torch.where(x > 0, x, torch.expm1(x.clamp(max=0))),
+    "silu": F.silu,
+    "gelu": _gelu,
+}
+"""As formulas of operations that our own compiler fuses."""
 
 
 @dataclass(frozen=True)
@@ -87,21 +119,17 @@ def init_uniform(shapes: Shapes, generator: torch.Generator) -> Tensor:
 
 
 def mlp(
-    shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor, layer_norm: bool = False
+    shapes: Shapes, flat: Tensor, arithmetic: Arithmetic, *inputs: Tensor, style: Style = RELU
 ) -> Tensor:
-    """A ReLU network on the concatenated inputs: [B, out] or [ensemble, B, out].
-
-    `layer_norm` normalises hidden layers before the ReLU, without learned gain and shift: the weights
-    before and after it can express both.
-    """
-    if arithmetic == "fused_bf16" and not layer_norm and _fusable(shapes, inputs):
+    """A network of dense layers on the concatenated inputs: [B, out] or [ensemble, B, out]."""
+    if arithmetic == "fused_bf16" and style == RELU and _fusable(shapes, inputs):
         return _fused(shapes, flat, *inputs)
     params = shapes.split(flat) if arithmetic == "float32" else shapes.split_bf16(flat)
     num_layers = len(params) // 2
     x = inputs[0] if len(inputs) == 1 else torch.cat(inputs, -1)
     for i in range(num_layers):
         w, b = params[f"w{i}"], params[f"b{i}"]
-        x = x.to(w.dtype)  # each layer computes in the dtype of its parameters
+        x = before = x.to(w.dtype)  # each layer computes in the dtype of its parameters
         outputs = w.shape[-1]
         if x.is_cuda:
             x, w, b = pad_for_tensor_cores(x, w, b)
@@ -113,7 +141,10 @@ def mlp(
             x = _ensemble_matmul(x, w) + b
         x = x if x.shape[-1] == outputs else x[..., :outputs]
         if i < num_layers - 1:
-            x = torch.relu(F.layer_norm(x, x.shape[-1:]) if layer_norm else x)
+            x = F.layer_norm(x, x.shape[-1:]) if style.layer_norm else x
+            x = ACTIVATIONS[style.activation](x)
+            if style.residual and i > 0 and before.shape[-1] == outputs:
+                x = x + before
     return x
 
 
@@ -181,12 +212,12 @@ def mlp_network(
     arithmetic: Arithmetic,
     *,
     ensemble: int | None = None,
-    layer_norm: bool = False,
+    style: Style = RELU,
 ) -> Network:
-    """A ReLU network; with `ensemble`, that many of them computed together."""
+    """A network of dense layers; with `ensemble`, that many of them computed together."""
     shapes = mlp_shapes(sizes, ensemble)
     return Network(
-        shapes, lambda flat, *inputs: mlp(shapes, flat, arithmetic, *inputs, layer_norm=layer_norm)
+        shapes, lambda flat, *inputs: mlp(shapes, flat, arithmetic, *inputs, style=style)
     )
 
 

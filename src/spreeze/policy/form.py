@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from spreeze.errors import DamagedFile
-from spreeze.spec import EnvSpec
+from spreeze.spec import Activation, EnvSpec
 
 Head = Literal["tanh_gaussian", "tanh", "gaussian", "categorical", "values"]
 """What the last layer's outputs mean:
@@ -31,7 +31,11 @@ class PolicyForm:
     normalised: bool = False
     """Whether observations are normalised; their mean and scale then follow the weights in the vector."""
     layer_norm: bool = False
-    """Whether hidden layers are normalised before the ReLU."""
+    """Whether hidden layers are normalised before the activation."""
+    activation: Activation = "relu"
+    """What follows each hidden layer. Policies of earlier versions have ReLU, and nothing residual."""
+    residual: bool = False
+    """Whether each hidden layer behind another one of the same width adds its input."""
 
     @staticmethod
     def from_json(data: Any) -> PolicyForm:
@@ -43,8 +47,12 @@ class PolicyForm:
         widths = len(form.hidden) <= 100 and all(
             type(x) is int and 0 < x <= 65_536 for x in form.hidden
         )
-        flags = isinstance(form.normalised, bool) and isinstance(form.layer_norm, bool)
-        if not widths or not flags or form.head not in get_args(Head):
+        flags = all(
+            isinstance(flag, bool) for flag in (form.normalised, form.layer_norm, form.residual)
+        )
+        words = ((form.head, Head), (form.activation, Activation))
+        known = all(isinstance(word, str) and word in get_args(kind) for word, kind in words)
+        if not widths or not flags or not known:
             raise DamagedFile("the description of the policy is damaged.")
         return form
 

@@ -14,14 +14,18 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from spreeze.policy.policy import LAYER_NORM_EPS, Policy
-from spreeze.spec import OBS_CLIP
+from spreeze.policy.policy import GELU_CUBE, GELU_SCALE, LAYER_NORM_EPS, Policy
+from spreeze.spec import OBS_CLIP, Activation
 
 OPSET = 17
 NUM_COMPARED = 256
 """Random observations on which the graph is compared with the policy."""
 TOLERANCE = 1e-4
 """Largest allowed difference from the numpy policy, relative to the range of actions."""
+
+
+SINGLE: dict[str, str] = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
+"""Activations that are one operation."""
 
 
 class Graph:
@@ -42,6 +46,27 @@ class Graph:
         self.nodes.append(helper.make_node(operation, [self.result, *names], [out], **attributes))
         self.result = out
 
+    def with_earlier(self, operation: str, earlier: str) -> None:
+        """Append an operation on the result so far and an earlier one."""
+        out = f"x{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operation, [self.result, earlier], [out]))
+        self.result = out
+
+    def activate(self, activation: Activation) -> None:
+        """Append an activation. Neither silu nor gelu is an operation of this opset: both are x times a sigmoid."""
+        if activation in SINGLE:
+            self.then(SINGLE[activation])
+            return
+        x = self.result
+        if activation == "gelu":
+            self.with_earlier("Mul", x)
+            self.then("Mul", np.array(GELU_CUBE))
+            self.then("Add", np.array(1, np.float32))
+            self.with_earlier("Mul", x)
+            self.then("Mul", np.array(2 * GELU_SCALE, np.float32))
+        self.then("Sigmoid")
+        self.with_earlier("Mul", x)
+
     def clip(self, low: float, high: float) -> None:
         """Append a clip to [low, high]."""
         self.then("Clip", np.float32(low), np.float32(high))  # type: ignore[arg-type]
@@ -57,11 +82,14 @@ def onnx_model(policy: Policy) -> Any:
         graph.then("Mul", parts["obs_scale"])
         graph.clip(-OBS_CLIP, OBS_CLIP)
     for i, (weight, bias) in enumerate(policy.layers):
+        before = graph.result
         graph.then("Gemm", weight, bias)
         if i < len(policy.layers) - 1:
             if form.layer_norm:
                 graph.then("LayerNormalization", np.ones_like(bias), epsilon=LAYER_NORM_EPS)
-            graph.then("Relu")
+            graph.activate(form.activation)
+            if form.residual and i > 0 and weight.shape[0] == weight.shape[1]:
+                graph.with_earlier("Add", before)
     if spec.discrete:
         if form.head == "values":
             graph.then("Slice", np.array([1]), np.array([2**31]), np.array([1]))

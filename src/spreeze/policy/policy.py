@@ -5,7 +5,7 @@ Its parameters are views into one flat vector, the same vector that the learner 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from spreeze.policy.form import PolicyForm
 from spreeze.policy.noise import COLOUR_BLOCK, NOISE_BLOCK, coloured_noise
-from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, EnvSpec, Floats
+from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, Activation, EnvSpec, Floats
 
 LAYER_NORM_EPS = 1e-5
+GELU_SCALE, GELU_CUBE = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
 
 
 class Policy:
-    """A ReLU network that acts; `predict` has Stable-Baselines3's signature."""
+    """A network of dense layers that acts; `predict` has Stable-Baselines3's signature."""
 
     def __init__(self, spec: EnvSpec, form: PolicyForm, vector: Floats | None = None) -> None:
         """Use `vector` as the parameters, or zeros until you fill `self.vector`."""
@@ -53,6 +54,7 @@ class Policy:
         self._noise_block: Floats = np.zeros((0, 0, 0), np.float32)
         self._allocate(0)
         self._head = getattr(self, f"_{form.head}")
+        self._activate = ACTIVATIONS[form.activation]
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Make the exploration noise repeatable."""
@@ -87,13 +89,16 @@ class Policy:
             np.multiply(x, self._params["obs_scale"], out=x)
             np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
             np.minimum(x, OBS_CLIP, out=x)
+        first = x
         for (weight, bias), out in zip(self.layers, self._outputs, strict=True):
             np.matmul(x, weight, out=out)
             np.add(out, bias, out=out)
             if out is not self._outputs[-1]:
                 if self.form.layer_norm:
                     _layer_norm(out)
-                np.maximum(out, 0, out=out)
+                self._activate(out)
+                if self.form.residual and x is not first and x.shape == out.shape:
+                    np.add(out, x, out=out)
             x = out
         action: Floats = self._head(x, explore)
         return action
@@ -244,6 +249,38 @@ def _float32_inside(bounds: tuple[float, ...], inwards: int) -> Floats:
     outside = (exact - rounded) * inwards > 0
     inside: Floats = np.where(outside, np.nextafter(rounded, np.float32(inwards * np.inf)), rounded)
     return inside
+
+
+def _relu(x: Floats) -> None:
+    np.maximum(x, 0, out=x)
+
+
+def _tanh(x: Floats) -> None:
+    np.tanh(x, out=x)
+
+
+def _elu(x: Floats) -> None:
+    below = np.expm1(np.minimum(x, 0))
+    np.maximum(x, 0, out=x)
+    x += below
+
+
+def _silu(x: Floats) -> None:
+    x *= 0.5 * (1 + np.tanh(0.5 * x))  # the logistic function, without its overflow
+
+
+def _gelu(x: Floats) -> None:
+    x *= 0.5 * (1 + np.tanh(GELU_SCALE * (x + GELU_CUBE * x * x * x)))
+
+
+ACTIVATIONS: dict[Activation, Callable[[Floats], None]] = {
+    "relu": _relu,
+    "tanh": _tanh,
+    "elu": _elu,
+    "silu": _silu,
+    "gelu": _gelu,
+}
+"""In place."""
 
 
 def _layer_norm(x: Floats) -> None:

@@ -24,7 +24,7 @@ from spreeze.learning.running_statistics import (
 from spreeze.learning.state import TrainingState, init_state, policy_vector
 from spreeze.learning.update import update
 from spreeze.learning.updater import Updater, UpdateSetup
-from spreeze.networks import Shapes, atoms, mlp, project
+from spreeze.networks import Shapes, Style, atoms, mlp, project
 from spreeze.policy import Policy
 from spreeze.rows import Batch
 
@@ -164,7 +164,13 @@ def torch_action(algorithm: Algorithm, state: TrainingState, obs: torch.Tensor) 
         batch = Batch(obs, empty, empty, empty, obs, empty, empty, empty, empty, empty)
         obs = normalise_batch(state["stats"], batch, True, False).obs
     source = state["critic" if algorithm.actor_loss is None else "actor"]
-    head = mlp(shapes, source[: shapes.size], "float32", obs, layer_norm=form.layer_norm)
+    head = mlp(
+        shapes,
+        source[: shapes.size],
+        "float32",
+        obs,
+        style=Style(form.activation, form.layer_norm, form.residual),
+    )
     assert head.shape[1] == sizes[-1]
     return {
         "tanh_gaussian": lambda: torch.tanh(head.chunk(2, -1)[0]),
@@ -191,6 +197,23 @@ def trained(name: str, kind: str, **knobs: Any) -> tuple[Algorithm, TrainingStat
 def test_the_numpy_policy_is_the_torch_network(name: str, kind: str, normalise: bool) -> None:
     algorithm, state, policy = trained(name, kind, normalise_obs=normalise, layer_norm=True)
     obs = np.random.default_rng(5).normal(2, 3, (50, 4)).astype(np.float32)
+    expected = torch_action(algorithm, state, torch.from_numpy(obs)).numpy()
+    np.testing.assert_allclose(policy.act(obs, explore=False), expected, atol=2e-5)
+
+
+@every
+@pytest.mark.parametrize("activation", ["tanh", "elu", "silu", "gelu"])
+def test_the_numpy_policy_has_the_layers_of_the_torch_network(
+    name: str, kind: str, activation: str
+) -> None:
+    """Layers of other sizes than the critic's, too."""
+    sizes = {"actor_hidden": (24, 24), "actor_layer_norm": True} if name != "dqn" else {}
+    knobs = {"critic_hidden": (16, 16, 16), "activation": activation, "residual": True, **sizes}
+    algorithm, state, policy = trained(name, kind, **knobs)
+    critic = [shape[-1] for part, shape in algorithm.critic_shapes.items if part.startswith("w")]
+    assert critic[:-1] == [16, 16, 16]
+    assert policy.form.hidden == ((24, 24) if name != "dqn" else (16, 16, 16))
+    obs = np.random.default_rng(5).normal(0, 2, (50, 4)).astype(np.float32)
     expected = torch_action(algorithm, state, torch.from_numpy(obs)).numpy()
     np.testing.assert_allclose(policy.act(obs, explore=False), expected, atol=2e-5)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import get_args
 
 import pytest
 import torch
 
 from spreeze.networks import init_uniform, mlp, mlp_network, mlp_shapes
-from spreeze.networks.layers import UNPADDED_OUTPUTS, pad_for_tensor_cores
+from spreeze.networks.layers import ACTIVATIONS, UNPADDED_OUTPUTS, pad_for_tensor_cores
+from spreeze.spec import Activation
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(23, 101), (24, 34), (256, 12), (17, 104)])
@@ -33,6 +36,18 @@ def test_a_zero_padded_layer_computes_the_same(
         strict=True,
     ):
         torch.testing.assert_close(ours, right, **close)
+
+
+@pytest.mark.parametrize("name", get_args(Activation))
+def test_activations_are_those_of_the_library(name: Activation) -> None:
+    x = torch.cat([torch.linspace(-6, 6, 101), torch.tensor([-200.0, 200.0])]).requires_grad_()
+    usual = {"gelu": partial(torch.nn.functional.gelu, approximate="tanh")}
+    right = usual.get(name, getattr(torch.nn.functional, name))(x)
+    ours = ACTIVATIONS[name](x)
+    torch.testing.assert_close(ours, right)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours.sum(), x), torch.autograd.grad(right.sum(), x)
+    )
 
 
 def test_each_member_of_an_ensemble_is_a_network_of_its_own_parameters() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -14,11 +14,11 @@ import torch
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from spreeze.errors import DamagedFile, UsageError
-from spreeze.networks import init_uniform, mlp, mlp_shapes, tanh_gaussian
+from spreeze.networks import Style, init_uniform, mlp, mlp_shapes, tanh_gaussian
 from spreeze.policy import Policy, PolicyForm
 from spreeze.policy.load import load_policy
 from spreeze.policy.noise import coloured_noise
-from spreeze.spec import EnvSpec
+from spreeze.spec import Activation, EnvSpec
 from spreeze.store.checkpoint import save_best
 
 SPEC = EnvSpec(
@@ -48,6 +48,33 @@ def test_numpy_and_torch_act_alike(spec: EnvSpec, hidden: tuple[int, ...]) -> No
     noise = np.random.default_rng(3).standard_normal((7, spec.action_size), np.float32)
     noisy, _ = tanh_gaussian(head, torch.from_numpy(noise))
     np.testing.assert_allclose(policy.act(obs, explore=True), noisy.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("activation", get_args(Activation))
+def test_numpy_and_torch_compute_the_same_layers(
+    activation: Activation, layer_norm: bool, residual: bool
+) -> None:
+    """Also for observations far out, where exponentials overflow."""
+    style = Style(activation, layer_norm, residual)
+    hidden = (16, 16, 8, 8)
+    shapes = mlp_shapes([SPEC.obs_size, *hidden, 1])
+    flat = init_uniform(shapes, torch.Generator().manual_seed(0))
+    form = PolicyForm(
+        hidden=hidden,
+        head="tanh",
+        activation=activation,
+        layer_norm=layer_norm,
+        residual=residual,
+    )
+    policy = Policy(SPEC, form, flat.numpy().copy())
+    obs = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    obs[20:] *= 1e4
+    right = torch.tanh(mlp(shapes, flat, "float32", torch.from_numpy(obs), style=style))
+    np.testing.assert_allclose(policy.act(obs, explore=False), right.numpy(), atol=2e-5)
+    plain = mlp(shapes, flat, "float32", torch.from_numpy(obs))
+    assert style == Style() or not torch.allclose(torch.tanh(plain), right, atol=1e-3)
 
 
 def test_greedy_actions_have_no_noise_and_the_shape_and_bounds_of_the_environment() -> None:

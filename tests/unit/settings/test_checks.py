@@ -34,6 +34,8 @@ def test_the_defaults_have_no_problem() -> None:
         ("fasttd3", {"algo.reward_scale": 30.0}, "--algo.reward-scale 30: at most 1"),
         ("dqn", {"algo.policy_delay": 2}, "DQN has no actor"),
         ("ppo", {"learner.batch_size": 64, "learner.updates_per_step": 1.0}, "4096 times"),
+        ("dqn", {"algo.actor_hidden": (8,)}, "DQN has no actor"),
+        ("sac", {"algo.activation": "gelo"}, "Did you mean gelu?"),
         ("ppo", {"learner.batch_size": 64, "learner.ratio_bounds": (0, 0.1)}, "max-reuse is 8"),
         ("sac", {"algo.lr_schedule": "linear"}, "--algo.lr-schedule: over what? Add --steps"),
         (

@@ -37,7 +37,7 @@ def choose_learning_rates(resolver: AutoResolver) -> None:
     with many fresh transitions per update, three times the usual learning rate and a faster target
     win at all these sizes. Below them gradients are noisier: the rate falls with the root of the batch.
     """
-    hyper, width = resolver.config.hyper, max(resolved(resolver.config.hyper.hidden))
+    hyper, width = resolver.config.hyper, max(resolver.config.hyper.widths())
     batch = resolved(resolver.config.learner.batch_size) * hyper.row_format().segment
     lr = LEARNING_RATE * min(1.0, math.sqrt(batch / FULL_RATE_BATCH))
     resolver.choose("algo.lr", lr, f"batch {batch} of mostly fresh transitions")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spreeze.machine.facts import Machine
 from spreeze.rows import row_layout
@@ -69,10 +69,11 @@ def _choose_replay_for_gpu(resolver: AutoResolver, spec: EnvSpec, machine: Machi
 
 def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
     """What training takes of its device's memory, without the replay."""
-    hidden = resolved(config.hyper.hidden)
-    numbers = config.hyper.policy_form(spec).size(spec) * 3  # actor and two critics
+    widths = config.hyper.widths(), config.hyper.policy_form(spec).hidden
+    forms = [replace(config.hyper.policy_form(spec), hidden=hidden) for hidden in widths]
+    numbers = max(form.size(spec) for form in forms) * 3  # actor and two critics
     rows = resolved(config.learner.batch_size) * config.hyper.row_format().segment
-    units = rows * sum(hidden)
+    units = rows * max(map(sum, widths))
     exchanged = {}
     if len(config.devices) > 1:
         exchanged["rows for the actor"] = EXCHANGE_SLOTS * _chunk_bytes(config, spec)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from spreeze.learning.fusion.running import CpuKernels, FusedUpdate
 from spreeze.learning.state import init_state
 from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.machine.facts import compiler
+from spreeze.spec import Activation
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -28,9 +30,9 @@ ROUNDING = {"cpu": 2e-3, "cuda": 2e-2}
 are the sign of the gradient, so rounding decides about entries whose gradient is close to zero."""
 
 
-def updater(name: str, kind: str, device: str = "cpu") -> Updater:
+def updater(name: str, kind: str, device: str = "cpu", **knobs: Any) -> Updater:
     where = torch.device(device)
-    algorithm = cases.built(name, kind)
+    algorithm = cases.built(name, kind, **knobs)
     replay = cases.filled_replay(algorithm, 300, where)
     return Updater(
         UpdateSetup(algorithm, replay, init_state(algorithm, 0, where), 32, (1e-3, 0.01))
@@ -42,7 +44,29 @@ def updater(name: str, kind: str, device: str = "cpu") -> Updater:
 def test_every_algorithm_changes_its_state_as_the_plain_update_does(
     name: str, kind: str, device: str, tmp_path: Path
 ) -> None:
-    made = updater(name, kind, device)
+    compare_with_plain(updater(name, kind, device), tmp_path)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("activation", get_args(Activation))
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_every_kind_of_layer_is_fused_as_the_plain_update_computes_it(
+    activation: str, layer_norm: bool, device: str, tmp_path: Path
+) -> None:
+    knobs = {
+        "activation": activation,
+        "layer_norm": layer_norm,
+        "actor_layer_norm": not layer_norm,
+        "residual": True,
+        "actor_hidden": (16, 16),
+        "critic_hidden": (24, 24, 16),
+    }
+    compare_with_plain(updater("sac", "Box", device, **knobs), tmp_path)
+
+
+def compare_with_plain(made: Updater, tmp_path: Path) -> None:
+    """The fused form of an update changes every vector as the plain one does."""
+    device = made.device.type
     fuse(made.plain, made.inputs(32), made.device, tmp_path / "update")
     step = load_fused(tmp_path / "update", made.device)
     for _ in range(4):  # other rows, noise and networks than those of the recording
