@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from spreeze.algos.base import Algorithm, Metrics
 from spreeze.algos.off_policy import SoftConfig
+from spreeze.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -49,7 +50,7 @@ def build(
         return act.init(generator), critics.init(generator)
 
     def q_values(critic: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        return critics(critic, obs, action).squeeze(-1)  # [2, B]
+        return _one_value_each(critics(critic, obs, action), len(obs))  # [2, B]
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
@@ -82,3 +83,15 @@ def build(
         critic_loss=critic_loss,
         actor_loss=actor_loss,
     )
+
+
+def _one_value_each(values: Tensor, rows: int) -> Tensor:
+    """[2, B, 1] as [2, B]; UsageError for any other shape, which a critic network of the user's may return."""
+    if values.shape != (2, rows, 1):
+        raise UsageError(
+            [
+                f"the critic network returns {tuple(values.shape)} for a batch of {rows}; "
+                f"SAC needs {(2, rows, 1)}: two critics, one value per row each."
+            ]
+        )
+    return values.squeeze(-1)

@@ -33,6 +33,7 @@ def train(
     runs: str | Path | None = None,
     preset: str | None = None,
     resume: str | Path | Run | None = None,
+    start_from: str | Path | Run | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     track: Literal["wandb", "trackio"] | None = None,
     dashboard: bool = False,
@@ -42,7 +43,8 @@ def train(
 ) -> Run:
     """Train until a target, a time or a number of steps is reached, or until Ctrl-C.
 
-    `env` is a Gymnasium id, a class, or a function that makes an environment; it may be left out with `resume`.
+    `env` is a Gymnasium id, a class, or a function that makes an environment; it may be left out with `resume`
+    and `start_from`, which begins a new run with the networks of another one.
     Every argument but `quiet` and `callbacks` is a knob of the command line with the same meaning, and None leaves it at its default, or
     at that of the resumed run. The other knobs go by name, with two underscores for the dot: `learner__batch_size=512`;
     `**{"learner.batch_size": 512}` is the same. `dashboard` opens a port for the live page, which a program that calls
@@ -56,6 +58,7 @@ def train(
     named |= {"algo": algo, "time": time, "steps": steps, "target": target, "seed": seed}
     named |= {"device": device, "serial": serial, "reproducible": reproducible, "name": name}
     named |= {"runs": _text(runs), "preset": preset, "resume": _text(resume), "track": track}
+    named |= {"start_from": _text(start_from)}
     given = {key: value for key, value in named.items() if value is not None}
     given |= {"dashboard": dashboard} | _dotted(knobs, given)
     config = build_config("" if env is None else target_name(env), given)

@@ -40,6 +40,7 @@ from spreeze.settings.probe import (
 )
 from spreeze.settings.resume import Resumption, compare_with_resumed
 from spreeze.settings.start_from import Fit, find_source, fit_networks
+from spreeze.settings.trial import try_algorithm
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
@@ -147,6 +148,7 @@ def make_plan(
     resumed = compare_with_resumed(chosen.config, spec)
     for line in resumed.lines() if resumed else ():
         say(line)
+    _try_own_algorithm(chosen.config, spec, processes)
     started = _fit_source(chosen.config, spec, processes)
     for line in started.lines() if started else ():
         say(line)
@@ -158,6 +160,22 @@ def make_plan(
         raise UsageError(problems)
     plan = Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe, resumed)
     return dataclasses.replace(plan, started_from=started)
+
+
+def _try_own_algorithm(config: Config, spec: EnvSpec, processes: Processes | None) -> None:
+    """Try the user's own algorithm out in a throw-away process, as its environment was."""
+    if ":" not in config.algo:
+        return
+    facts = (config.algo, dataclasses.asdict(config.hyper), spec.to_json())
+    if processes is None:
+        try_algorithm(*facts)
+        return
+    try:
+        call(processes, try_algorithm, *facts, with_torch=True)
+    except CallFailed as error:
+        raise RunFailed(
+            f"{error}\n--algo {config.algo} failed when it was tried out, before the run."
+        ) from None
 
 
 def _fit_source(config: Config, spec: EnvSpec, processes: Processes | None) -> Fit | None:

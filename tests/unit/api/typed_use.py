@@ -17,6 +17,7 @@ def trains(run: spreeze.Run, options: dict[str, Any]) -> None:
     spreeze.train("Pendulum-v1", **options)
     spreeze.train(lambda: None, target=-200, reproducible=True)
     spreeze.train(resume=run, env_kwargs={"g": 5.0})
+    spreeze.train("Pendulum-v1", start_from=run, algo__hidden=(64, 64))
     spreeze.train("Pendulum-v1", seed="one")  # type: ignore[arg-type]
     spreeze.train("Pendulum-v1", track="mlflow")  # type: ignore[arg-type]
     spreeze.trian("Pendulum-v1")  # type: ignore[attr-defined]
