@@ -53,6 +53,7 @@ const METRICS = {
   "train/critic_loss": "Loss of the critics", "train/actor_loss": "Loss of the actor", "train/q_mean": "Mean Q-value",
   "train/value_mean": "Mean value target", "train/ent_coef": "Temperature", "train/entropy": "Entropy of the policy",
   "train/edge_mass": "Probability of the outermost atoms", "train/clip_fraction": "Share of clipped actions",
+  "train/learning_rate": "Learning rate",
 };
 
 export function metricName(name) {
