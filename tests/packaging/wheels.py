@@ -2,8 +2,7 @@
 
     python tests/packaging/wheels.py [FOLDER ...]     FOLDER: more places to look for python3.11, 3.12, 3.13
 
-`make wheels` calls it. It needs the network. PyTorch's CPU build is taken from where its documentation says;
-SPREEZE_TORCH_INDEX names another index, or is empty for pip's own.
+`make wheels` calls it. It needs the network. PyTorch has the version of constraints.txt, as with the other targets.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 TRAIN = ("train", "CartPole-v1", "--steps", "3000", "--time", "60s", "--no-dashboard")
 
 
@@ -47,9 +45,7 @@ def try_wheel(python: str, wheel: Path, folder: Path) -> None:
     """Install the wheel and train; CalledProcessError if anything fails."""
     subprocess.run([python, "-m", "venv", str(folder)], check=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-    index = os.environ.get("SPREEZE_TORCH_INDEX", CPU_INDEX)
-    subprocess.run([*pip, "torch", *(["--index-url", index] if index else [])], check=True)
-    subprocess.run([*pip, f"{wheel}[classic]"], check=True)
+    subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), f"{wheel}[classic]"], check=True)
     command = str(folder / "bin" / "spreeze")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["XDG_CACHE_HOME"] = str(folder / "cache")
