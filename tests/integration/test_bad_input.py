@@ -27,6 +27,10 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("train Pendulum-v1 --algo dqn", ["Pendulum-v1 has Box actions", "sac, td3"]),
         ("train Pendulum-v1 --algo mine.py:ENTRY", ["mine.py", "no such file"]),
         ("train Pendulum-v1 --algo fakes:ReachEnv", ["fakes has no spreeze.algos.Entry"]),
+        (
+            "train Pendulum-v1 --evaluator.env CartPole-v1 Pendulum-v9",
+            ["--evaluator.env CartPole-v1", "(4,)", "Did you mean Pendulum-v1"],
+        ),
         ("train Pendulum-v1 --preset swimer", ["Did you mean swimmer"]),
         ("train Pendulum-v1 --algo tqc --algo.drop-per-critic 30", ["--algo.drop-per-critic 30"]),
         ("export", ["export as what"]),

@@ -57,10 +57,15 @@ def info_of_env(info: Any, i: int, num_envs: int) -> dict[str, Any]:
 
 
 def mean_info(episodes: Iterable[Episode]) -> dict[str, float]:
-    """The mean of each number, over the episodes that have it."""
+    """The mean of each number in `info`, over the episodes that have it."""
+    return mean_of(episode.info for episode in episodes)
+
+
+def mean_of(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each number, over the tables that have it."""
     values: dict[str, list[float]] = {}
-    for episode in episodes:
-        for name, value in episode.info.items():
+    for table in tables:
+        for name, value in table.items():
             values.setdefault(name, []).append(value)
     return {name: math.fsum(numbers) / len(numbers) for name, numbers in values.items()}
 

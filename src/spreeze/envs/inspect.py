@@ -54,7 +54,7 @@ def inspect_env(target: EnvTarget, name: str, hurry: bool = True) -> EnvSpec:
         raise UsageError([f"env {name}: {error}"]) from None
     except TypeError as error:
         if isinstance(target, Adjusted) and _refused_arguments(error):
-            raise UsageError([f"env {name} does not take --env.kwargs: {error}."]) from None
+            raise UsageError([f"env {name} does not take {target.option}: {error}."]) from None
         raise
     construct_s = time.perf_counter() - began_s
     try:
@@ -130,8 +130,24 @@ def evaluation_env(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
         found = inspect_env(target.target, spec.id)
     except Exception:  # whatever is wrong with it, EnvPool's works
         return target
-    same = found.obs_shape == spec.obs_shape and found.obs_parts == spec.obs_parts
-    return target.target if same and _same_actions(found, spec) else target
+    return target.target if difference(found, spec) is None else target
+
+
+def difference(found: EnvSpec, spec: EnvSpec) -> str | None:
+    """Why a policy for `spec` cannot be evaluated on the environment that was found; None if it can."""
+    if (found.obs_shape, found.obs_parts) != (spec.obs_shape, spec.obs_parts):
+        return f"its observations are {found.obs_shape}, those of {spec.id} {spec.obs_shape}"
+    if not _same_actions(found, spec):
+        return f"its actions are {_actions(found)}, those of {spec.id} {_actions(spec)}"
+    return None
+
+
+def _actions(spec: EnvSpec) -> str:
+    """An action space in a few words."""
+    if spec.discrete:
+        last = spec.first_action + (spec.num_actions or 1) - 1
+        return f"whole numbers from {spec.first_action} to {last}"
+    return f"{spec.action_shape} from {min(spec.action_low):g} to {max(spec.action_high):g}"
 
 
 def _same_actions(a: EnvSpec, b: EnvSpec) -> bool:

@@ -41,6 +41,8 @@ class Adjusted:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     max_episode_steps: int | None = None
     """In place of the limit that `gymnasium.make` gives it; None: that limit."""
+    option: str = "--env.kwargs"
+    """What the user types before the arguments."""
 
     def __call__(self, **kwargs: Any) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
         """Make it."""
@@ -63,13 +65,25 @@ class Adjusted:
         return TimeLimit(env.env if isinstance(env, TimeLimit) else env, steps)
 
 
+@dataclass(frozen=True)
+class NamedEnv:
+    """One of the environments of evaluations."""
+
+    name: str
+    """What its metrics are called, if there are several."""
+    target: EnvTarget
+
+
 def adjusted(
-    target: EnvTarget, kwargs: Mapping[str, Any], max_episode_steps: int | None
+    target: EnvTarget,
+    kwargs: Mapping[str, Any],
+    max_episode_steps: int | None,
+    option: str = Adjusted.option,
 ) -> EnvTarget:
     """The target with the user's arguments and time limit; itself without any."""
     if not kwargs and max_episode_steps is None:
         return target
-    return Adjusted(target, kwargs, max_episode_steps)
+    return Adjusted(target, kwargs, max_episode_steps, option)
 
 
 def make_env(

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from spreeze.envs.guard import EnvGuard
-from spreeze.envs.targets import EnvTarget
+from spreeze.envs.targets import EnvTarget, NamedEnv
 from spreeze.faults import Doing
 from spreeze.rows import Layout, row_layout
 from spreeze.settings.config import Config, resolved
@@ -44,6 +44,8 @@ class Job:
     run_path: Path
     started_s: float
     """When the command started, on the monotonic clock; all processes count their times from there."""
+    evaluation: tuple[NamedEnv, ...] = ()
+    """The environments of evaluations; empty: `env`."""
 
     @property
     def name(self) -> str:

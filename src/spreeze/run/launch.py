@@ -18,6 +18,7 @@ from spreeze.machine.facts import detect_machine, shared_memory_problem
 from spreeze.run.callbacks import Callback
 from spreeze.run.callbacks.desk import UserCode
 from spreeze.run.callbacks.load import check_calls, load_callbacks
+from spreeze.run.evaluation_envs import evaluation_envs, tried_out
 from spreeze.run.known_tasks import is_known, remember
 from spreeze.run.plan import Plan, create_run, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
@@ -67,10 +68,7 @@ def launch(
         problems += error.problems
     if not config.env:
         raise UsageError(problems)
-    if config.simulation.engine == "envpool":
-        env = EnvPoolTarget(env)
-    elif not problems:  # the arguments may be among them
-        env = adjusted(env, config.env_kwargs, config.simulation.max_episode_steps)
+    named, env = env, _as_sampled(env, config, problems)
     interrupts = Interrupts(config.serial)
     processes = None if config.serial else Processes(begun.servers or ForkServers.start())
     try:
@@ -81,11 +79,14 @@ def launch(
         start_up.reach(Milestone.ENVIRONMENT)
         if not is_named(config.env):
             config = replace(config, env=spec.id)
+        evaluation = tried_out(evaluation_envs(config, named), spec, config, processes)
         for note in _notes(config, spec):
             announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)
-        announce(replace(plan, listed=config.verbose or not is_known(plan.config)))
+        listed = config.verbose or not is_known(plan.config)
+        plan = replace(plan, evaluation=evaluation, listed=listed)
+        announce(plan)
         remember(plan.config)
         announce(Milestone.ROLES)
         with interrupts.installed():
@@ -101,6 +102,15 @@ def launch(
     finally:
         if processes is not None:
             processes.close()
+
+
+def _as_sampled(env: EnvTarget, config: Config, problems: Sequence[str]) -> EnvTarget:
+    """What samplers make of the environment."""
+    if config.simulation.engine == "envpool":
+        return EnvPoolTarget(env)
+    if problems:  # the arguments may be among them
+        return env
+    return adjusted(env, config.env_kwargs, config.simulation.max_episode_steps)
 
 
 def _notes(config: Config, spec: EnvSpec) -> Iterator[str]:

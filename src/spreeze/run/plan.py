@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.targets import EnvTarget, check_sendable, picklable_target
+from spreeze.envs.targets import EnvTarget, NamedEnv, check_sendable, picklable_target
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine, cpu_name
 from spreeze.machine.limits import limit_problems
@@ -74,6 +74,8 @@ class Plan:
     """Whether the screen lists every setting that was chosen, or says the main ones in one line."""
     started_from: Fit | None = None
     """The networks that it starts with."""
+    evaluation: tuple[NamedEnv, ...] = ()
+    """The environments of evaluations; empty: the one that is trained on."""
 
 
 def describe_env(

@@ -91,7 +91,8 @@ class Supervisor:
 
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
-            return Job(role, index, config, plan.spec, picklable_target(env), path, started_s)
+            target, others = picklable_target(env), plan.evaluation
+            return Job(role, index, config, plan.spec, target, path, started_s, others)
 
         samplers = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]

@@ -26,18 +26,29 @@ def build_config(env: str, given: Mapping[str, Any]) -> Config:
     """The config for an environment and the knobs you give, by name: `seed`, `learner.batch_size`."""
     rest = {name: value for name, value in given.items() if name not in STARTING_KNOBS}
     if isinstance(kwargs := rest.get("env.kwargs"), Mapping):
-        rest["env.kwargs"] = _as_json(kwargs)
+        rest["env.kwargs"] = _as_json("env.kwargs", kwargs)
+    for name in ("evaluator.env", "evaluator.kwargs"):
+        if name in rest:
+            rest[name] = tuple(
+                _as_json(name, value) if isinstance(value, Mapping) else value
+                for value in _as_list(rest[name])
+            )
     return config_with(starting_config(env, given), rest)
 
 
-def _as_json(kwargs: Mapping[str, Any]) -> str:
+def _as_list(values: Any) -> list[Any]:
+    """One value or several, as a list."""
+    return list(values) if isinstance(values, list | tuple) else [values]
+
+
+def _as_json(name: str, kwargs: Mapping[str, Any]) -> str:
     """Arguments of an environment as they are typed and stored."""
     try:
         return json.dumps(dict(kwargs))
     except (TypeError, ValueError) as error:
         raise UsageError(
             [
-                f"env.kwargs {kwargs!r}: must be plain numbers, texts, lists and dictionaries ({error}). "
+                f"{name} {kwargs!r}: must be plain numbers, texts, lists and dictionaries ({error}). "
                 "For other arguments, give functools.partial(YourEnv, ...) as the environment."
             ]
         ) from None

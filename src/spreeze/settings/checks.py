@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -68,6 +69,7 @@ def _check_run(config: Config) -> Iterator[str]:
         except ValueError as error:
             yield str(error)
     yield from _check_target(config)
+    yield from _check_evaluation(config)
     yield from check_devices(config.device, config.learner.same_device)
     if config.simulation.engine == "envpool":
         if config.simulation.max_episode_steps:
@@ -79,6 +81,24 @@ def _check_run(config: Config) -> Iterator[str]:
     if config.track in ("wandb", "trackio") and find_spec(config.track) is None:
         yield f'--track {config.track} needs a missing package: pip install "spreeze[{config.track}]"'
     yield from _check_modes(config)
+
+
+def _check_evaluation(config: Config) -> Iterator[str]:
+    """Whether each environment of evaluations has its arguments, and is named once."""
+    names, texts = config.evaluator.env, config.evaluator.kwargs
+    if len(names) > 1 and len(texts) > 1 and len(names) != len(texts):
+        yield (
+            f"--evaluator.kwargs: {len(texts)} sets of arguments for {len(names)} environments; "
+            "give one for all, or one for each."
+        )
+        return
+    try:
+        found = [f"{name} {json.dumps(kwargs)}" for name, kwargs in config.evaluations]
+    except ValueError as error:
+        yield str(error)
+        return
+    if twice := next((text for text in found if found.count(text) > 1), None):
+        yield f"--evaluator.env and --evaluator.kwargs: {twice} is given twice; name it once."
 
 
 def _check_modes(config: Config) -> Iterator[str]:

@@ -7,6 +7,7 @@ in `settings.auto` replaces every "auto" before the run and keeps the reason.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -131,6 +132,18 @@ class Config:
         return {} if text is None else parse_arguments(text)
 
     @property
+    def evaluations(self) -> list[tuple[str, dict[str, Any]]]:
+        """Name and arguments of each environment of evaluations; empty if it is the one that is trained on."""
+        names, texts = self.evaluator.env or (self.env,), self.evaluator.kwargs
+        if not (self.evaluator.env or texts):
+            return []
+        if not texts:
+            return [(name, self.env_kwargs if name == self.env else {}) for name in names]
+        num = max(len(names), len(texts))
+        kwargs = [parse_arguments(text, "--evaluator.kwargs") for text in texts]
+        return list(zip(_for_each(names, num), _for_each(kwargs, num), strict=True))
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """Where networks train: one device for both, or the critic's and the actor's."""
         return tuple(self.device.split(","))
@@ -159,6 +172,11 @@ SECTIONS = {
 }
 """Fields that are sections of knobs, and what these knobs start with on the command line."""
 FIELDS = {prefix: name for name, prefix in SECTIONS.items()}
+
+
+def _for_each(values: Sequence[T], num: int) -> list[T]:
+    """As many values as there are environments: one stands for all."""
+    return [*values] * num if len(values) == 1 else [*values]
 
 
 def resolved(value: T | Auto) -> T:

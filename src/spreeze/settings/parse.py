@@ -26,7 +26,7 @@ def parse_count(text: str) -> int:
     return round(value)
 
 
-def parse_arguments(text: str) -> dict[str, Any]:
+def parse_arguments(text: str, option: str = "--env.kwargs") -> dict[str, Any]:
     """The arguments of an environment in '{"goal": 2}'."""
     why = "not an object"
     try:
@@ -35,7 +35,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     except ValueError as error:
         why = str(error)
     raise ValueError(
-        f"""--env.kwargs {text}: must be a JSON object, such as '{{"goal": 2}}' ({why})."""
+        f"""{option} {text}: must be a JSON object, such as '{{"goal": 2}}' ({why})."""
     )
 
 

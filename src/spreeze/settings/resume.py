@@ -139,6 +139,9 @@ def resumed_config(
     config = dataclasses.replace(config, env=env or config.env, resume=str(run.path.absolute()))
     usual = Config.target_metric
     config = dataclasses.replace(config, target=None, target_metric=usual, callback=())
+    if any(":" in name for name in config.evaluator.env):  # code: named again, or not imported
+        evaluator = dataclasses.replace(config.evaluator, env=(), kwargs=())
+        config = dataclasses.replace(config, evaluator=evaluator)
     return dataclasses.replace(config, name=None, time=None, steps=None, start_from=None)
 
 

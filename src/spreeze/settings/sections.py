@@ -115,6 +115,14 @@ class LearnerConfig:
 class EvaluatorConfig:
     """Evaluation without exploration noise."""
 
+    env: tuple[str, ...] = knob(
+        (),
+        "Evaluate on this environment, and not on the one that is trained on. Several: the mean over them counts.",
+    )
+    kwargs: tuple[str, ...] = knob(
+        (),
+        "Arguments of the environments of evaluations, as JSON objects: one for all, or one for each. Replaces --env.kwargs there.",
+    )
     episodes: int = knob(10, "Episodes per evaluation.", low=1, high=10_000)
     processes: int | Auto = knob(
         "auto",
@@ -122,13 +130,25 @@ class EvaluatorConfig:
         low=1,
         high=1024,
     )
-    every_s: float = knob(
-        0.5, "Minimum seconds between the starts of two evaluations.", low=0, high=1_000_000
+    every_s: float | Auto = knob(
+        "auto",
+        "Minimum seconds between the starts of two evaluations. Auto: 0.5; with every-steps or every-updates 0.",
+        low=0,
+        high=1_000_000,
+    )
+    every_steps: int | None = knob(
+        None,
+        "Evaluate each time that so many more env steps are made, or as soon as the evaluation before has ended.",
+        low=1,
+        high=10**12,
+    )
+    every_updates: int | None = knob(
+        None, "The same for updates. With both, an evaluation waits for both.", low=1, high=10**12
     )
     share: float | Auto = knob(
         "auto",
-        "Share of time spent evaluating; more early in a run and with --target. Auto: limits the cores that evaluations "
-        "use on average.",
+        "Share of time spent evaluating; more early in a run and with --target. Auto: limits the cores that this takes; "
+        "1 with every-steps or -updates.",
         low=0.001,
         high=1,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,7 +34,8 @@ class Trial:
     def __init__(self, target: Any, num_episodes: int, num_processes: int) -> None:
         spec = inspect_env(target, "x")
         self.guard = EnvGuard()
-        self.pool = EpisodePool(Player(target, spec, FORM, self.guard), num_episodes, num_processes)
+        player = Player([target], spec, FORM, self.guard)
+        self.pool = EpisodePool(player, num_episodes, num_processes)
         self.vector = Policy(spec, FORM).vector
         self.vector[:] = np.random.default_rng(0).normal(size=len(self.vector))
         self.yields = 0
@@ -41,7 +43,7 @@ class Trial:
     def play(self, seed: int = 5, meanwhile: Callable[[], bool] = lambda: False) -> Any:
         def count() -> Any:
             episodes = yield from self.pool.play(self.vector, seed, meanwhile)
-            results.append([(episode.total, episode.length) for episode in episodes])
+            results.append([(episode.total, episode.length) for episode in episodes[0]])
 
         results: list[Any] = []
         for _ in count():
@@ -81,6 +83,23 @@ def test_any_number_of_processes_plays_the_same_episodes(trial: Any, num_process
 def test_more_episodes_than_environments(trial: Any) -> None:
     results = [trial(pendulum, 25, num_processes).play() for num_processes in (1, 2)]
     np.testing.assert_allclose(*results, rtol=1e-4)
+
+
+@pytest.mark.parametrize("num_processes", [1, 3])
+def test_each_environment_has_its_own_episodes(num_processes: int) -> None:
+    """In CountEnv every step pays 1; it ends after five."""
+    spec = inspect_env(fakes.CountEnv, "x")
+    targets = [fakes.CountEnv, lambda: gym.wrappers.TimeLimit(fakes.CountEnv(), 3)]
+    pool = EpisodePool(Player(targets, spec, FORM, EnvGuard()), 4, num_processes)
+    try:
+        played = deque(_played(pool, Policy(spec, FORM).vector), maxlen=1).pop()
+    finally:
+        pool.close()
+    assert [[episode.length for episode in episodes] for episodes in played] == [[5] * 4, [3] * 4]
+
+
+def _played(pool: EpisodePool, vector: Any) -> Any:
+    yield (yield from pool.play(vector, 0, lambda: False))
 
 
 class Fragile(fakes.CountEnv):
@@ -190,7 +209,7 @@ def test_environments_in_workers_may_have_children_and_are_closed(
     tmp_path: Path, playing: bool
 ) -> None:
     spec = inspect_env(fakes.CountEnv, "x")
-    pool = EpisodePool(Player(lambda: Parent(tmp_path), spec, FORM, EnvGuard()), 4, 2)
+    pool = EpisodePool(Player([lambda: Parent(tmp_path)], spec, FORM, EnvGuard()), 4, 2)
     player = pool.play(Policy(spec, FORM).vector, 0, lambda: False)
     for _ in range(3 if playing else 0):
         next(player)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,8 +17,9 @@ from spreeze.envs.episodes import Episode
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy
 from spreeze.policy.load import load_policy
-from spreeze.roles.evaluator import _num_processes, _pause, results
+from spreeze.roles.evaluator import _num_processes, results
 from spreeze.roles.evaluator.results import Results
+from spreeze.roles.evaluator.schedule import _pause
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
@@ -65,7 +67,7 @@ class Reporter:
         self.counters, self.seconds = Counters(), 0.0
         self.recorder = Recorder(self.run.metrics / "evaluator-0.jsonl")
         self.arena = Arena.create(document_blocks(1))
-        self.results = Results(self)  # type: ignore[arg-type]
+        self.results = Results(self, ["easy", "hard"])  # type: ignore[arg-type]
 
     def now(self) -> float:
         return self.seconds
@@ -77,7 +79,13 @@ class Reporter:
         return EpisodeReports(self.arena, 1)
 
     def report(self, *returns: float) -> None:
-        episodes = [Episode(total, 10, self.info) for total in returns]
+        self.report_each(returns)
+
+    def report_each(self, *returns: Sequence[float]) -> None:
+        """Report the returns of each environment."""
+        episodes = [
+            [Episode(total, 10 + i, self.info) for total in env] for i, env in enumerate(returns)
+        ]
         self.results.report(self.policy, STAMP, episodes, took_s=0.5)
 
     def recorded(self) -> list[dict[str, Any]]:
@@ -105,6 +113,30 @@ def test_an_evaluation_is_recorded_with_the_stamp_of_its_weights(tmp_path: Path)
     assert (line["eval/mean_reward"], line["eval/std_reward"]) == (2.0, 1.0)
     assert (line["eval/min_reward"], line["eval/max_reward"]) == (1.0, 3.0)
     assert (line["eval/mean_ep_length"], line["eval/seconds"]) == (10.0, 0.5)
+
+
+def test_several_environments_count_alike_and_have_their_own_metrics(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, target=5.0)
+    nan = float("nan")
+    reporter.report_each([1.0, 3.0], [10.0, nan])
+    assert np.isnan(reporter.counters["best_return"]), "an episode is broken"
+    reporter.report_each([1.0, 3.0], [10.0, 20.0])
+    assert reporter.counters["best_return"] == reporter.counters["return_mean"] == 8.5
+    assert reporter.counters["broken_episodes"] == 1
+    reporter.report_each([100.0, 100.0], [nan, nan])
+    assert reporter.counters["evaluations"] == 2, "one environment alone is no result"
+    first, line = reporter.recorded()
+    assert first["eval/mean_reward"] == 6.0, "the mean of 2 and 10"
+    assert (line["eval/easy/mean_reward"], line["eval/hard/mean_reward"]) == (2.0, 15.0)
+    assert (line["eval/min_reward"], line["eval/hard/min_reward"]) == (1.0, 10.0)
+    assert (line["eval/mean_ep_length"], line["eval/hard/mean_ep_length"]) == (10.5, 11.0)
+
+
+def test_one_environment_has_no_metrics_by_name(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path)
+    reporter.report(1.0, 3.0)
+    (line,) = reporter.recorded()
+    assert not any("easy" in name for name in line)
 
 
 def test_only_a_better_policy_becomes_the_best(tmp_path: Path) -> None:
@@ -144,7 +176,7 @@ def test_an_evaluator_that_was_killed_before_it_saved_the_best_policy_saves_the_
     with monkeypatch.context() as killed:
         killed.setattr(results, "save_best", lambda *_: False)
         reporter.report(5.0)
-    reporter.results = Results(reporter)  # type: ignore[arg-type]
+    reporter.results = Results(reporter, ["easy"])  # type: ignore[arg-type]
     reporter.report(4.0)
     best = reporter.run.checkpoints / "best" / "config.json"
     assert json.loads(best.read_text())["mean_reward"] == 4.0

@@ -219,6 +219,17 @@ def test_a_learner_on_all_cores_still_has_a_sampler_and_an_evaluator(threads: in
     assert (made.sampler.processes, made.evaluator.processes) == (1, 1)
 
 
+@pytest.mark.parametrize("knob", ["evaluator.every_steps", "evaluator.every_updates"])
+def test_evaluations_by_steps_or_updates_take_the_time_that_they_need(knob: str) -> None:
+    spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
+    config = config_with(default_config(env=SPEC.id), {knob: 1000})
+    asked = resolve(config, spec, DESKTOP).config.evaluator
+    assert (asked.every_s, asked.share) == (0.0, 1.0)
+    usual = resolve(default_config(env=SPEC.id), spec, DESKTOP).config.evaluator
+    assert usual.every_s == 0.5
+    assert usual.share != 1.0
+
+
 def test_a_given_number_of_evaluators_is_kept() -> None:
     spec = dataclasses.replace(SPEC, step_us=500.0, max_episode_steps=1000)
     config = default_config(env=SPEC.id)

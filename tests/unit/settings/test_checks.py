@@ -71,6 +71,16 @@ def test_knobs_with_no_effect_or_a_bad_one_are_refused(
             {"algo.priority": 0.6, "device": "cuda", "replay.placement": "host"},
             ["--algo.priority", "gpu or pinned"],
         ),
+        (
+            {"evaluator.env": ("A-v1", "B-v1", "C-v1"), "evaluator.kwargs": ("{}", "{}")},
+            ["--evaluator.kwargs: 2 sets", "3 environments"],
+        ),
+        (
+            {"evaluator.kwargs": ('{"g": 5', '{"g": 6}')},
+            ["--evaluator.kwargs", '{"g": 5', "JSON object"],
+        ),
+        ({"evaluator.env": ("A-v1", "A-v1")}, ["A-v1 {} is given twice"]),
+        ({"evaluator.every_steps": 0}, ["--evaluator.every-steps 0", "from 1 to"]),
         ({"algo.gamma": 1.5}, ["--algo.gamma 1.5"]),
         ({"algo.gamma": float("nan")}, ["--algo.gamma nan"]),
         ({"algo.termination_cost": -1.0}, ["--algo.termination-cost -1.0"]),

@@ -45,6 +45,14 @@ def test_a_run_of_format_1_is_resumed_unchanged(run: Path) -> None:
     assert found.lines() == []
 
 
+def test_a_stored_run_does_not_choose_the_code_that_it_is_evaluated_on(run: Path) -> None:
+    stored = json.loads((run / "config.json").read_text())
+    for env, kept in (("CartPole-v1", ("CartPole-v1",)), ("evil.module:Env", ())):
+        stored["asked"]["evaluator"]["env"] = [env]
+        (run / "config.json").write_text(json.dumps(stored))
+        assert resumed_config("old", run.parent).evaluator.env == kept
+
+
 @pytest.mark.fault("F67")
 def test_every_changed_knob_is_listed_and_applied(run: Path) -> None:
     config = resumed(

@@ -9,7 +9,6 @@ Owns: its environments and their seeds.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 
 from spreeze.envs.calls import EnvCall
 from spreeze.envs.inspect import evaluation_env
+from spreeze.envs.targets import NamedEnv
 from spreeze.faults import Doing, fault_point
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
@@ -26,14 +26,10 @@ from spreeze.roles.env_calls import EnvCallsReader
 from spreeze.roles.evaluator.average import PolicyAverage
 from spreeze.roles.evaluator.episodes import EpisodePool, Player, WorkerKilled
 from spreeze.roles.evaluator.results import Results
+from spreeze.roles.evaluator.schedule import Schedule
 from spreeze.settings.config import resolved
-from spreeze.wires.weights import Stamp
 
 POLL_S = 0.02
-NOTICE_S, NOTICE_SHARE = 5.0, 0.05
-"""A target is noticed within so many seconds, or within this share of the time since the command."""
-REST = 2.0
-"""Even so, evaluations begin no more often than every `REST` times as long as they take."""
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -41,10 +37,11 @@ def run(ctx: Context) -> Iterator[None]:
     config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
     guard = ctx.env_guard()
     guard.begin(Doing.CONSTRUCT)
-    target = evaluation_env(ctx.job.env, ctx.spec)
+    envs = ctx.job.evaluation or (NamedEnv("", evaluation_env(ctx.job.env, ctx.spec)),)
+    targets = tuple(env.target for env in envs)
     planned = min(resolved(config.processes), config.episodes)
     num = _num_processes(ctx, planned)
-    pool = EpisodePool(Player(target, ctx.spec, form, guard), config.episodes, num)
+    pool = EpisodePool(Player(targets, ctx.spec, form, guard), config.episodes, num)
     # With fewer processes than planned, each may work more: the total stays as planned.
     share = min(1.0, resolved(config.share) * planned / num)
     lending = CoreLending(ctx.control, ctx.now)
@@ -52,7 +49,7 @@ def run(ctx: Context) -> Iterator[None]:
     policy = Policy(ctx.spec, form)
     average = PolicyAverage(ctx, policy.vector.size)
     seeds, calls = np.random.default_rng(ctx.seed()[0]), EnvCallsReader(ctx)
-    results, stamp, next_s = Results(ctx), Stamp(), 0.0
+    results, schedule = Results(ctx, [env.name for env in envs]), Schedule(ctx, share)
     asks, answered = ctx.control.supervisor, int(ctx.control.supervisor["evaluations_asked"])
 
     def take_calls(newest: Sequence[EnvCall]) -> None:
@@ -66,10 +63,8 @@ def run(ctx: Context) -> Iterator[None]:
     try:
         while True:
             average.refresh()
-            # Version 1 is the untrained policy, which is not worth an evaluation.
             asked = int(asks["evaluations_asked"])
-            is_due = ctx.now() >= next_s and average.stamp.version != stamp.version
-            if average.stamp.version in (0, 1) or not (is_due or asked != answered):
+            if not schedule.is_due(average.stamp, asked != answered):
                 ctx.wait(POLL_S)
                 yield
                 continue
@@ -84,28 +79,13 @@ def run(ctx: Context) -> Iterator[None]:
             fault_point("evaluator.played")
             results.report(policy, stamp, episodes, took_s)
             fault_point("evaluator.reported")
-            next_s = began_s + max(config.every_s, _pause(ctx, took_s, share))
+            schedule.ended(stamp, began_s)
     except WorkerKilled:  # workers cannot be replaced one by one: restart the whole evaluator
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
         lending.give_back()
         results.finish()
         pool.close()
-
-
-def _pause(ctx: Context, took_s: float, share: float) -> float:
-    """Seconds between the starts of two evaluations.
-
-    A rare evaluation reports a target late, frequent ones slow learning down. With pauses of k * sqrt(t),
-    both together delay the end of a run least if k = sqrt(2 * took_s), whenever it ends.
-    """
-    learning_s = ctx.now() - (ctx.control.first_update_s or ctx.now())
-    pause_s = min(took_s / share, math.sqrt(2 * took_s * learning_s))
-    if ctx.config.target is None:
-        return pause_s
-    # A policy that is good just after an evaluation has begun is noticed when the next one ends.
-    notice_s = max(NOTICE_S, NOTICE_SHARE * ctx.now()) - took_s
-    return min(pause_s, max(notice_s, REST * took_s))
 
 
 def _num_processes(ctx: Context, planned: int) -> int:

@@ -55,7 +55,9 @@ class Failure(NamedTuple):
     """Why its environments were given up; None for any other error."""
 
 
-Answer = list[Episode] | Failure | None
+Episodes = list[list[Episode]]
+"""The episodes of an evaluation, by environment."""
+Answer = Episodes | Failure | None
 """The episodes of a request, a failure, or None: the worker has made its environments."""
 
 
@@ -71,14 +73,26 @@ class WorkerKilled(RuntimeError):
 class Player:
     """What every process that plays episodes needs."""
 
-    target: EnvTarget
+    targets: Sequence[EnvTarget]
+    """The environments that each evaluation plays in."""
     spec: EnvSpec
     form: PolicyForm
     guard: EnvGuard
 
-    def stepper(self, share: int) -> Stepper:
-        """Make the environments for this many episodes."""
-        return make_stepper(self.target, min(share, MAX_ENVS), self.guard)
+    def steppers(self, share: int) -> list[Stepper]:
+        """Make the environments for this many episodes in each."""
+        return [make_stepper(target, min(share, MAX_ENVS), self.guard) for target in self.targets]
+
+    def play(
+        self, steppers: Sequence[Stepper], policy: Policy, num_episodes: int, seed: int
+    ) -> Iterator[Episodes]:
+        """Play whole episodes in one after another. Each step yields those so far; the last yield has all of them."""
+        played: Episodes = []
+        for stepper in steppers:
+            act = policy.greedy_action
+            for episodes in play_episodes(stepper, self.spec, act, num_episodes, seed):
+                yield [*played, episodes]
+            played.append(episodes)
 
 
 class EpisodePool:
@@ -90,20 +104,22 @@ class EpisodePool:
         each, more = divmod(num_episodes, num_processes)
         shares = [each + (i < more) for i in range(num_processes)]
         self._share, *rest = shares
+        self._player = player
         self._policy = Policy(player.spec, player.form)
         self._workers = [_Worker(player, share) for share in rest]
         self._first_episodes = list(accumulate(rest, initial=self._share))[:-1]
-        self._stepper = player.stepper(self._share)
+        self._steppers = player.steppers(self._share)
         self._calls: Sequence[EnvCall] = ()
 
     def take_calls(self, calls: Sequence[EnvCall]) -> None:
         """Make these calls in all environments, before the next episodes."""
         self._calls = calls
-        self._stepper.take_calls(calls)
+        for stepper in self._steppers:
+            stepper.take_calls(calls)
 
     def play(
         self, vector: Floats, seed: int, meanwhile: Callable[[], bool]
-    ) -> Generator[None, None, list[Episode]]:
+    ) -> Generator[None, None, Episodes]:
         """Play all episodes with the policy in `vector`, yielding after each step.
 
         `meanwhile` is called all the time. While only workers play, it yields only when they move or
@@ -114,13 +130,14 @@ class EpisodePool:
                 yield from worker.receive(meanwhile)
             worker.send((vector, seed + first, self._calls))
         self._policy.vector[:] = vector
-        act, spec = self._policy.greedy_action, self._policy.spec
-        episodes: list[Episode] = []
-        for episodes in play_episodes(self._stepper, spec, act, self._share, seed):  # noqa: B007
+        episodes: Episodes = []
+        for episodes in self._player.play(self._steppers, self._policy, self._share, seed):  # noqa: B007
             meanwhile()
             yield
         for worker in self._workers:
-            episodes += (yield from worker.receive(meanwhile)) or []
+            answer = (yield from worker.receive(meanwhile)) or []
+            for mine, theirs in zip(episodes, answer, strict=True):
+                mine.extend(theirs)
         return episodes
 
     def close(self) -> None:
@@ -129,7 +146,8 @@ class EpisodePool:
             worker.send(None)
         for worker in self._workers:
             worker.close()
-        self._stepper.close()
+        for stepper in self._steppers:
+            stepper.close()
 
 
 class _Worker:
@@ -155,7 +173,7 @@ class _Worker:
         with suppress(ConnectionError):  # if it is gone, its last message is still to be received
             self._connection.send(request)
 
-    def receive(self, meanwhile: Callable[[], bool]) -> Generator[None, None, list[Episode] | None]:
+    def receive(self, meanwhile: Callable[[], bool]) -> Generator[None, None, Episodes | None]:
         """Wait for a message: its episodes, or None for the first one, which says that it is ready."""
         while not self._connection.poll(POLL_S):
             if meanwhile() | self._has_moved():
@@ -200,15 +218,17 @@ def _work(
     player = replace(player, guard=player.guard.with_record(record))
     try:
         policy = Policy(player.spec, player.form)
-        stepper = player.stepper(share)
+        steppers = player.steppers(share)
         connection.send(None)  # ready
         while (request := connection.recv()) is not None:
             policy.vector[:], seed, calls = request
-            stepper.take_calls(calls)
-            episodes = play_episodes(stepper, player.spec, policy.greedy_action, share, seed)
+            for stepper in steppers:
+                stepper.take_calls(calls)
+            episodes = player.play(steppers, policy, share, seed)
             if not _send_episodes(episodes, connection, record):
                 break
-        stepper.close()
+        for stepper in steppers:
+            stepper.close()
     except EnvBroken as error:
         with suppress(ConnectionError):
             connection.send(Failure(error.newest[-TRACEBACK_CHARS:], error.why))
@@ -218,11 +238,11 @@ def _work(
 
 
 def _send_episodes(
-    player: Iterator[list[Episode]], connection: Connection, record: NDArray[Any]
+    player: Iterator[Episodes], connection: Connection, record: NDArray[Any]
 ) -> bool:
     """Play and send the episodes; False if a message arrives, which can only ask for the end."""
     checked_s = time.monotonic()
-    episodes: list[Episode] = []
+    episodes: Episodes = []
     for episodes in player:  # noqa: B007
         record["beats"] += 1
         now_s = time.monotonic()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spreeze.envs.episodes import Episode, eval_metrics, mean_info
+from spreeze.envs.episodes import Episode, eval_metrics, mean_info, mean_of
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.spec import Floats
@@ -30,9 +30,9 @@ class Best(NamedTuple):
 class Results:
     """The results of one evaluator."""
 
-    def __init__(self, ctx: Context) -> None:
-        """Nothing is evaluated yet."""
-        self._ctx = ctx
+    def __init__(self, ctx: Context, envs: Sequence[str]) -> None:
+        """Nothing is evaluated yet. `envs` are the names of the environments that are evaluated on."""
+        self._ctx, self._envs = ctx, envs
         self._unsaved: Best | None = None
         """The best policy, if the disk has refused it; saved after a later evaluation."""
         self._next_record_s = 0.0
@@ -41,16 +41,20 @@ class Results:
         ctx.counters["best_return"] = _saved_best(ctx)
 
     def report(
-        self, policy: Policy, stamp: Stamp, episodes: Sequence[Episode], took_s: float
+        self, policy: Policy, stamp: Stamp, episodes: Sequence[Sequence[Episode]], took_s: float
     ) -> None:
-        """Count an evaluation, stamped with the newest weights in the average and the time of its result."""
+        """Count an evaluation, stamped with the newest weights in the average and the time of its result.
+
+        `episodes` are those of each environment. The mean over the environments is the result.
+        """
         ctx, counters, target = self._ctx, self._ctx.counters, self._ctx.config.target
-        whole = [episode for episode in episodes if not math.isnan(episode.total)]
-        all_whole = len(whole) == len(episodes)
-        counters["broken_episodes"] += len(episodes) - len(whole)
-        if not whole:
+        whole = [[episode for episode in env if not math.isnan(episode.total)] for env in episodes]
+        num_broken = sum(map(len, episodes)) - sum(map(len, whole))
+        all_whole = not num_broken
+        counters["broken_episodes"] += num_broken
+        if not all(whole):  # a mean without one of the environments would not compare
             return
-        mean = float(np.mean([episode.total for episode in whole]))
+        mean = float(np.mean([np.mean([episode.total for episode in env]) for env in whole]))
         # A policy that breaks the simulator may look good by the episodes it did not break.
         is_best = all_whole and not mean <= counters["best_return"]
         if is_best:
@@ -83,18 +87,13 @@ class Results:
         """Save what the disk has refused so far, if it takes it now."""
         self._save_best()
 
-    def _metrics(self, episodes: Sequence[Episode], took_s: float) -> dict[str, float]:
-        returns = np.array([episode.total for episode in episodes])
-        return {
-            "eval/mean_reward": float(returns.mean()),
-            "eval/std_reward": float(returns.std()),
-            "eval/min_reward": float(returns.min()),
-            "eval/max_reward": float(returns.max()),
-            "eval/mean_ep_length": float(np.mean([episode.length for episode in episodes])),
-            "eval/best_mean_reward": float(self._ctx.counters["best_return"]),
-            "eval/seconds": took_s,
-            **eval_metrics(mean_info(episodes)),
-        }
+    def _metrics(self, whole: Sequence[Sequence[Episode]], took_s: float) -> dict[str, float]:
+        metrics = _statistics(whole)
+        if len(whole) > 1:
+            for name, env in zip(self._envs, whole, strict=True):
+                metrics |= {_of(name, metric): x for metric, x in _statistics([env]).items()}
+        best = float(self._ctx.counters["best_return"])
+        return metrics | {"eval/best_mean_reward": best, "eval/seconds": took_s}
 
     def _record(self, stamp: Stamp, metrics: dict[str, float]) -> None:
         self._ctx.recorder.record(
@@ -121,6 +120,26 @@ class Results:
             self._unsaved = None
         else:
             self._ctx.counters["saves_failed"] += 1
+
+
+def _statistics(whole: Sequence[Sequence[Episode]]) -> dict[str, float]:
+    """What is recorded of the episodes of one or more environments; each environment counts alike in the means."""
+    returns = np.array([episode.total for env in whole for episode in env])
+    means = [np.mean([(episode.total, episode.length) for episode in env], axis=0) for env in whole]
+    mean_return, mean_length = np.mean(means, axis=0)
+    return {
+        "eval/mean_reward": float(mean_return),
+        "eval/std_reward": float(returns.std()),
+        "eval/min_reward": float(returns.min()),
+        "eval/max_reward": float(returns.max()),
+        "eval/mean_ep_length": float(mean_length),
+        **eval_metrics(mean_of(mean_info(env) for env in whole)),
+    }
+
+
+def _of(env: str, metric: str) -> str:
+    """The name of a metric of one environment among several: `eval/Pendulum-v1/mean_reward`."""
+    return "/".join(("eval", env, metric.removeprefix("eval/")))
 
 
 def _saved_best(ctx: Context) -> float:

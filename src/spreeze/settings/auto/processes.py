@@ -22,6 +22,8 @@ MOST_ENVS, FEWEST_ENVS = 128, 4
 rarely, so that the effect of a new policy shows later: 14 x 32 need a third longer than 14 x 8."""
 USUAL_EPISODE = 1000
 """Steps of an episode, if the environment does not say."""
+EVALUATION_PAUSE_S = 0.5
+"""Between the starts of two evaluations, at least."""
 EVALUATION_S, EVALUATE_EVERY_S, EVALUATION_CORES = 0.1, 0.8, 0.2
 """How long an evaluation should take, how often there should be one, and the share of all cores that this
 may use on average. Many cores for a moment give a result sooner than a few cores all the time."""
@@ -51,7 +53,12 @@ def choose_processes(
 
 def _choose_evaluators(resolver: AutoResolver, spec: EnvSpec, cores: int) -> None:
     """Choose how many processes play the episodes of an evaluation, and how often."""
-    episodes = resolver.config.evaluator.episodes
+    config = resolver.config.evaluator
+    episodes = config.episodes
+    if config.every_steps or config.every_updates:
+        resolver.choose("evaluator.every_s", 0.0, "as often as you ask")
+        resolver.choose("evaluator.share", 1.0, "as often as you ask")
+    resolver.choose("evaluator.every_s", EVALUATION_PAUSE_S, "soon enough to see progress")
     if resolver.config.serial or cores <= FEW_CORES:
         reason = "one process for all roles" if resolver.config.serial else "few cores"
         resolver.choose("evaluator.processes", 1, reason)
