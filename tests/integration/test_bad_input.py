@@ -31,6 +31,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
             "train Pendulum-v1 --evaluator.env CartPole-v1 Pendulum-v9",
             ["--evaluator.env CartPole-v1", "(4,)", "Did you mean Pendulum-v1"],
         ),
+        ("train Pendulum-v1 --seeds 1,1", ["--seeds 1,1", "1 is there twice"]),
         ("train Pendulum-v1 --preset swimer", ["Did you mean swimmer"]),
         ("train Pendulum-v1 --algo tqc --algo.drop-per-critic 30", ["--algo.drop-per-critic 30"]),
         ("export", ["export as what"]),

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from spreeze.errors import UsageError
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
+from spreeze.settings.parse import parse_seeds
 from spreeze.settings.resume import resumed_config
 from spreeze.settings.start_from import config_from_source
 
@@ -34,6 +36,15 @@ def build_config(env: str, given: Mapping[str, Any]) -> Config:
                 for value in _as_list(rest[name])
             )
     return config_with(starting_config(env, given), rest)
+
+
+def each_seed(config: Config) -> list[Config]:
+    """The config of each run that `--seeds` asks for; `--name` gets the seed behind it."""
+    seeds = [config.seed] if config.seeds is None else parse_seeds(config.seeds, config.seed)
+    return [
+        replace(config, seeds=None, seed=seed, name=config.name and f"{config.name}-{seed}")
+        for seed in seeds
+    ]
 
 
 def _as_list(values: Any) -> list[Any]:

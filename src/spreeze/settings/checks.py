@@ -6,13 +6,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from spreeze.knobs import flag, knobs_of
 from spreeze.settings.config import SECTIONS, Config
-from spreeze.settings.parse import parse_arguments, parse_count, parse_duration
+from spreeze.settings.parse import parse_arguments, parse_count, parse_duration, parse_seeds
 from spreeze.text import suggest
 
 TARGET_METRICS = (
@@ -60,6 +61,7 @@ def _check_run(config: Config) -> Iterator[str]:
     parsers: list[tuple[Callable[[str], Any], str | None]] = [
         (parse_duration, config.time),
         (parse_count, config.steps),
+        (partial(parse_seeds, first=config.seed if type(config.seed) is int else 0), config.seeds),
         (parse_arguments, config.simulation.kwargs),
     ]
     for parse, text in parsers:
@@ -68,6 +70,8 @@ def _check_run(config: Config) -> Iterator[str]:
                 parse(text)
         except ValueError as error:
             yield str(error)
+    if config.seeds is not None and config.resume is not None:
+        yield f"--seeds {config.seeds} starts new runs, and --resume continues one: give one of them."
     yield from _check_target(config)
     yield from _check_evaluation(config)
     yield from check_devices(config.device, config.learner.same_device)
@@ -86,6 +90,8 @@ def _check_run(config: Config) -> Iterator[str]:
 def _check_evaluation(config: Config) -> Iterator[str]:
     """Whether each environment of evaluations has its arguments, and is named once."""
     names, texts = config.evaluator.env, config.evaluator.kwargs
+    if not all(isinstance(text, str) for text in texts):
+        return  # `check_knobs` says so
     if len(names) > 1 and len(texts) > 1 and len(names) != len(texts):
         yield (
             f"--evaluator.kwargs: {len(texts)} sets of arguments for {len(names)} environments; "

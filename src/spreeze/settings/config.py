@@ -55,8 +55,13 @@ class Config:
     seed: int = knob(
         0, "Random seed. Only --serial repeats a run bit for bit.", low=0, high=2**32 - 1
     )
+    seeds: str | None = knob(
+        None,
+        "Train once for each of these seeds: 1,2,3. A number alone is how many, from --seed on.",
+    )
     name: str | None = knob(
-        None, "Name of the run. Default: environment, algorithm, seed and time."
+        None,
+        "Name of the run. Default: environment, algorithm, seed and time. With --seeds, the seed follows it.",
     )
     runs: str = knob("runs", "Folder for runs.")
     serial: bool = knob(

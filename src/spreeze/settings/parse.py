@@ -8,6 +8,7 @@ from typing import Any
 
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNTS = {"": 1.0, "k": 1e3, "m": 1e6}
+MAX_SEED, MAX_RUNS = 2**32 - 1, 1000
 
 
 def parse_duration(text: str) -> float:
@@ -24,6 +25,23 @@ def parse_count(text: str) -> int:
     if not 1 <= value <= 1e15:
         raise ValueError(f"--steps {text}: not a number of steps. Write it as 500k or 1e6.")
     return round(value)
+
+
+def parse_seeds(text: str, first: int = 0) -> list[int]:
+    """The seeds in '1,2,3'; a number alone is how many there are, from `first` on."""
+    seeds: list[int] = []
+    if re.fullmatch(r"[0-9]{1,4}", text):
+        seeds = list(range(first, first + int(text)))
+    elif re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*,?", text):
+        seeds = [int(word) for word in text.split(",") if word]
+    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    why = f" {twice} is there twice." if twice is not None else ""
+    if why or not 1 <= len(seeds) <= MAX_RUNS or max(seeds) > MAX_SEED:
+        raise ValueError(
+            f"--seeds {text}: must be different seeds such as 1,2,3 (up to {MAX_SEED:,}), or how many there are, "
+            f"such as 5 (up to {MAX_RUNS:,}).{why}"
+        )
+    return seeds
 
 
 def parse_arguments(text: str, option: str = "--env.kwargs") -> dict[str, Any]:

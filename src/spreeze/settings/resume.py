@@ -23,6 +23,7 @@ from spreeze.store.rundir import find_run
 NEW_EACH_TIME = {
     "env",
     "algo",
+    "seeds",
     "name",
     "runs",
     "resume",

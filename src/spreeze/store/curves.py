@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ FEW_SEEDS = 4
 
 @dataclass
 class Group:
-    """The seeds that are drawn as one line or point."""
+    """The seeds that are drawn as one line or point, or compared as one row."""
 
     task: str
     label: str
@@ -41,8 +41,16 @@ class Group:
     curves: list[Numbers] = field(default_factory=list)
     """One array per seed, with rows (time_s, env_steps, updates, return)."""
     seconds: list[float | None] = field(default_factory=list)
-    """Time to the target by seed, None if it was not reached. Only from time-to-score results."""
+    """Time to the target by seed, None if it was not reached. Empty if there was no target, or not one for all."""
     target: float | None = None
+
+
+class Estimate(NamedTuple):
+    """The middle of the seeds and its 95 % interval."""
+
+    middle: float
+    low: float
+    high: float
 
 
 def read_curve(run: RunDir) -> Numbers:
@@ -69,6 +77,7 @@ def group_runs(runs: Sequence[RunDir]) -> list[Group]:
         kind = plain(str(knobs.pop("env", "?"))[:200]), plain(str(knobs.pop("algo", "?"))[:200])
         kinds.setdefault(kind, []).append((run, knobs))
     groups: dict[tuple[str, str], Group] = {}
+    members: dict[tuple[str, str], list[RunDir]] = {}
     for (task, algo), found in kinds.items():
         for (run, _), own in zip(found, differing([knobs for _, knobs in found]), strict=True):
             label = ", ".join(
@@ -79,8 +88,24 @@ def group_runs(runs: Sequence[RunDir]) -> list[Group]:
                 raise UsageError(
                     [f"run {run.path} has no evaluation yet, so there is nothing to draw."]
                 )
-            groups.setdefault((task, label), Group(task, label)).curves.append(curve)
+            group = groups.setdefault((task, label), Group(task, label))
+            group.curves.append(curve)
+            members.setdefault((task, label), []).append(run)
+    for key, group in groups.items():
+        _read_times(group, members[key])
     return list(groups.values())
+
+
+def _read_times(group: Group, runs: Sequence[RunDir]) -> None:
+    """When each run reached its target, if all that have ended had the same one."""
+    told = [(run.read("config").get("config"), run.read("summary")) for run in runs]
+    targets = {config.get("target") if isinstance(config, dict) else None for config, _ in told}
+    target = targets.pop() if len(targets) == 1 else None
+    if not is_number(target) or not all(summary for _, summary in told):
+        return
+    group.target = float(target)  # type: ignore[arg-type]
+    seconds = [summary.get("time_to_target_s") for _, summary in told]
+    group.seconds = [float(s) if is_number(s) else None for s in seconds]  # type: ignore[arg-type]
 
 
 def _settings(run: RunDir) -> Knobs:
@@ -169,14 +194,34 @@ def on_grid(curves: Sequence[Numbers], axis: str, points: int = 200) -> tuple[Nu
     return grid, np.stack(rows)
 
 
-def time_to_target(group: Group) -> tuple[float, float, float] | None:
+def estimate(values: Sequence[float]) -> Estimate:
+    """The middle of one number per seed."""
+    column = np.array(values, np.float64)[:, None]
+    low, high = interval(column)
+    return Estimate(float(iqm(column)[0]), float(low[0]), float(high[0]))
+
+
+def time_to_target(group: Group) -> Estimate | None:
     """Interquartile mean of the seconds and its interval. None if a seed missed the target."""
     seconds = [math.inf if s is None else s for s in group.seconds]
     if not seconds or not all(map(math.isfinite, seconds)):
         return None
-    values = np.array(seconds)[:, None]
-    low, high = interval(values)
-    return float(iqm(values)[0]), float(low[0]), float(high[0])
+    return estimate(seconds)
+
+
+def standing(group: Group) -> dict[str, Any]:
+    """What the seeds of a group have reached: best and last evaluation, and the time to the target."""
+    return {
+        "task": group.task,
+        "label": group.label,
+        "seeds": len(group.curves),
+        "statistic": statistic(len(group.curves)),
+        "best": estimate([float(curve[:, 3].max()) for curve in group.curves]),
+        "final": estimate([float(curve[-1, 3]) for curve in group.curves]),
+        "target": group.target,
+        "reached": sum(s is not None for s in group.seconds),
+        "time_to_target": time_to_target(group),
+    }
 
 
 def facts(group: Group, axis: str) -> dict[str, Any]:

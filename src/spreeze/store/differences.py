@@ -13,7 +13,7 @@ PREFIXES = {"simulation": "env", "hyper": "algo"}
 LIMITS = {"time", "steps", "target", "limits"}
 SHOWN = {"name", "runs", "dashboard", "track", "visualizer"}
 KEPT = {"checkpoint", "resume", "retune"}
-NOT_COMPARED = {"seed", *LIMITS, *SHOWN, *KEPT}
+NOT_COMPARED = {"seed", "seeds", *LIMITS, *SHOWN, *KEPT}
 """Knobs and sections that change how long a run goes on, what it shows or what it keeps, but not how it learns."""
 
 

@@ -15,11 +15,12 @@ def trains(run: spreeze.Run, options: dict[str, Any]) -> None:
     assert_type(spreeze.train("Pendulum-v1", time="60s", seed=1, quiet=True), spreeze.Run)
     spreeze.train("Pendulum-v1", steps=1e6, runs=Path("runs"), learner__batch_size=512)
     spreeze.train("Pendulum-v1", **options)
+    assert_type(spreeze.train("Pendulum-v1", seeds=[1, 2], steps=1e4), list[spreeze.Run])
     spreeze.train(lambda: None, target=-200, reproducible=True)
     spreeze.train(resume=run, env_kwargs={"g": 5.0})
     spreeze.train("Pendulum-v1", start_from=run, algo__hidden=(64, 64))
-    spreeze.train("Pendulum-v1", seed="one")  # type: ignore[arg-type]
-    spreeze.train("Pendulum-v1", track="mlflow")  # type: ignore[arg-type]
+    spreeze.train("Pendulum-v1", seed="one")  # type: ignore[call-overload]
+    spreeze.train("Pendulum-v1", track="mlflow")  # type: ignore[call-overload]
     spreeze.trian("Pendulum-v1")  # type: ignore[attr-defined]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,46 @@ def test_the_table_says_what_each_run_is_and_can_be_sorted(
     ]
     with pytest.raises(UsageError, match=r"--sort sed: .*Did you mean seed"):
         main([str(tmp_path), "--sort", "sed"], 0.0)
+
+
+def test_runs_are_compared_by_setting_over_their_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, seconds in ((0, 10.0), (5, 14.0)):
+        with_target(make_run(tmp_path, f"p{seed}", seed=seed), seconds)
+    with_target(make_run(tmp_path, "missed", env="Ant-v5"), None)
+    make_run(tmp_path, "new", num=0)
+    assert main([str(tmp_path), "--compare", "--json", "-"], 0.0) == 0
+    ant, pendulum = json.loads(capsys.readouterr().out)
+    assert (ant["task"], ant["seeds"], ant["reached"], ant["time_to_target"]) == (
+        "Ant-v5",
+        1,
+        0,
+        None,
+    )
+    assert (pendulum["task"], pendulum["seeds"], pendulum["statistic"]) == (
+        "Pendulum-v1",
+        2,
+        "mean",
+    )
+    assert pendulum["time_to_target"] == {"middle": 12.0, "low": 10.0, "high": 14.0}
+    last = -1500 + 1400 * (1 - math.exp(-19 / 5))
+    assert pendulum["final"]["middle"] == pytest.approx(last + 2.5)
+    assert (pendulum["final"]["low"], pendulum["final"]["high"]) == pytest.approx((last, last + 5))
+    assert main([str(tmp_path), "--compare"], 0.0) == 0
+    shown = capsys.readouterr().out
+    assert "0 of 1 reached -200" in shown
+    assert "12 [10, 14] s to -200" in shown
+    assert "1 more have no evaluation" in shown
+    with pytest.raises(UsageError, match="--sort"):
+        main([str(tmp_path), "--compare", "--sort", "best"], 0.0)
+
+
+def with_target(run: Path, seconds: float | None) -> None:
+    """Let a run have had the target -200, and reach it then."""
+    config, summary = (
+        json.loads((run / f"{name}.json").read_text()) for name in ("config", "summary")
+    )
+    config["config"]["target"] = -200.0
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "summary.json").write_text(json.dumps(summary | {"time_to_target_s": seconds}))

@@ -79,6 +79,8 @@ def test_knobs_with_no_effect_or_a_bad_one_are_refused(
             {"evaluator.kwargs": ('{"g": 5', '{"g": 6}')},
             ["--evaluator.kwargs", '{"g": 5', "JSON object"],
         ),
+        ({"evaluator.kwargs": (5,)}, ["--evaluator.kwargs 5: must be text"]),
+        ({"seed": "one", "seeds": "3"}, ["--seed one"]),
         ({"evaluator.env": ("A-v1", "A-v1")}, ["A-v1 {} is given twice"]),
         ({"evaluator.every_steps": 0}, ["--evaluator.every-steps 0", "from 1 to"]),
         ({"algo.gamma": 1.5}, ["--algo.gamma 1.5"]),

@@ -55,6 +55,9 @@ class Arguments:
     """The runs folder."""
     sort: str | None = None
     """Column to sort by, the largest last. Default: by start, the newest last."""
+    compare: bool = False
+    """Compare settings in place of listing runs: a table per task, with best and final return and time to the target over
+    the seeds of each."""
     json: str | None = None
     """Write the table as JSON to this file; - for standard output."""
 
@@ -65,6 +68,12 @@ def main(arguments: list[str], _started_s: float) -> int:
     if args.sort is not None and args.sort not in COLUMNS:
         hint = suggest(args.sort, COLUMNS)
         raise UsageError([f"--sort {args.sort}: must be one of {', '.join(COLUMNS)}.{hint}"])
+    if args.compare and args.sort is not None:
+        raise UsageError(
+            ["--sort orders the list of runs, and --compare shows none: give one of them."]
+        )
+    if args.compare:
+        return _compare(args)
     facts = [run_facts(run) for run in list_runs(Path(args.runs))]
     if args.sort is not None:
         fact = COLUMNS[args.sort].fact
@@ -75,6 +84,34 @@ def main(arguments: list[str], _started_s: float) -> int:
         _print_table(facts)
     elif args.json != "-":
         print(f"No runs in {args.runs}/ yet. Start one: spreeze train Pendulum-v1")
+    return 0
+
+
+def _compare(args: Arguments) -> int:
+    """Print the comparison."""
+    from spreeze.cli.comparison import compare, print_comparison
+    from spreeze.store.curves import Estimate
+
+    rows, without = compare(list_runs(Path(args.runs)))
+    if args.json is not None:
+        write_json(
+            [
+                {
+                    name: value._asdict() if isinstance(value, Estimate) else value
+                    for name, value in row.items()
+                }
+                for row in rows
+            ],
+            args.json,
+        )
+    if args.json == "-":
+        return 0
+    if rows:
+        print_comparison(rows)
+    else:
+        print(f"No run in {args.runs}/ has an evaluation yet. Start one: spreeze train Pendulum-v1")
+    if rows and without:
+        print(f"{without} more have no evaluation.")
     return 0
 
 

@@ -37,6 +37,10 @@ def main(arguments: list[str], started_s: float, servers: ForkServers | None = N
     started_s = min(started_s, time.monotonic() - age_s)
     config = parse(arguments)
     setproctitle.setproctitle(f"spreeze train {config.env}")
+    if config.seeds is not None:
+        from spreeze.cli.seeds import train_seeds
+
+        return train_seeds(config, arguments, started_s, servers)
     # Imported after the flags are parsed: --help and a wrong flag stay fast.
     from spreeze.cli.screen import Screen
     from spreeze.run.launch import Begun, launch
