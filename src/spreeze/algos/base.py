@@ -170,8 +170,11 @@ class AlgoConfig(KnobGroup):
 
     def schedules(self) -> list[str]:
         """The knobs whose schedules are not constant: `lr`."""
-        names = [name for name in knobs_of(type(self)) if name.endswith("_schedule")]
-        return [n.removesuffix("_schedule") for n in names if getattr(self, n) != "constant"]
+        return [
+            name.removesuffix("_schedule")
+            for name, value in vars(self).items()
+            if name.endswith("_schedule") and value != "constant"
+        ]
 
     def lr_at(self, share: float) -> float:
         """The learning rate after this share of the run."""
