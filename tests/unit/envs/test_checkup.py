@@ -61,7 +61,12 @@ def test_a_sound_environment_passes_every_check() -> None:
         ({"fault": "slow", "seconds": 0.03}, "speed", "warning", "us per step"),
     ],
 )
-def test_each_fault_is_found(fault: Any, what: str, grade: str, said: str) -> None:
+def test_each_fault_is_found(
+    fault: Any, what: str, grade: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault["fault"] == "slow":
+        monkeypatch.setattr(checkup, "STEPS_S", 1.0)
+        monkeypatch.setattr(checkup, "SEEDED_STEPS", 20)
     checks = found(partial(FaultEnv, **fault), 3.0 if fault["fault"] == "hang" else 60.0)
     assert worst(checks[what]) == grade, checks
     assert any(said in check.found and check.advice for check in checks[what]), checks
