@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fakes
 import spreeze
+from pages import DOCS, python_blocks, run_block
 from spreeze.run.callbacks import HOOKS
 from spreeze.store.metrics import MetricsReader
 
-PAGE = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text()
+PAGE = "callbacks.md"
 
 
 class Graded(fakes.ReachEnv):
@@ -29,11 +29,13 @@ class Graded(fakes.ReachEnv):
 
 
 def test_the_page_lists_the_hooks() -> None:
-    assert set(re.findall(r"^\| `(on_\w+)\(", PAGE, re.MULTILINE)) == set(HOOKS)
+    page = (DOCS / PAGE).read_text()
+    assert set(re.findall(r"^\| `(on_\w+)\(", page, re.MULTILINE)) == set(HOOKS)
 
 
 def test_the_examples_work(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, names = spreeze.train, {"spreeze": spreeze}
+    train = spreeze.train
+    names: dict[str, Any] = {"spreeze": spreeze}
     asked: list[dict[str, Any]] = []
 
     def instead(env: Any, **knobs: Any) -> Any:
@@ -43,10 +45,10 @@ def test_the_examples_work(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return train(Graded, callbacks=callbacks, **limits)
 
     monkeypatch.setattr(spreeze, "train", instead)
-    first, *others = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    first, *others = python_blocks(PAGE)
     for block in (*others, first):
         before = set(names)
-        exec(compile(f"import spreeze\n{block}", "docs/callbacks.md", "exec"), names)  # type: ignore[arg-type]
+        run_block(block, PAGE, names)
         assert len(set(names) - before) >= 1
     assert [type(callback).__name__ for callback in asked[0]["callbacks"]] == ["StopWhenFlat"]
     run: Any = names["run"]
