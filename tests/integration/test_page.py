@@ -50,6 +50,13 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+LIMIT_IS_MARKED = """(() => {
+    const said = document.querySelector("#limit").textContent, marked = document.querySelector(".stage.limits");
+    return /learner|samplers/.test(said) ? marked : /other programs/.test(said) && !marked;
+})()"""
+"""On a busy machine, other programs are the limit, and no role is."""
+
+
 class Tab:
     """A page in the browser, with its errors and the hosts that it asked."""
 
@@ -182,9 +189,8 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         watching.wait("document.querySelector('#picture').naturalWidth > 0", 60)
         shown = page.locator("#picture").get_attribute("src")
         watching.wait(f"document.querySelector('#picture').getAttribute('src') !== '{shown}'", 60)
-        watching.wait("document.querySelector('.stage.limits')")
         watching.shows("#limit", "limited by: ")
-        assert re.search(r"learner|samplers", watching.text("#limit"))
+        watching.wait(LIMIT_IS_MARKED)
         watching.shows("#rates", "/s")
         make_run(runs, "second", seed=7)
         watching.wait("document.querySelector('#runs').textContent.includes('second')")
