@@ -8,8 +8,8 @@ LOCKED := $(PIP) --require-hashes --no-deps
 INSTALL := $(PIP) --no-build-isolation -c constraints.txt
 
 PYTEST := $(BIN)/python -m pytest
-# Two test files at a time: most tests wait for the processes that they start. The short ones come last.
-PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Two test files at a time: most tests wait for the processes that they start.
+PARALLEL := --numprocesses 2 --dist loadfile
 
 # A tool that is no dependency of the project, in a virtual environment that is removed afterwards.
 TOOL = set -e; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; $(PYTHON) -m venv "$$tools"; \
