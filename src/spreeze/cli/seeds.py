@@ -174,7 +174,7 @@ class SideBySide:
 
 
 class _Child:
-    """One run in a process of its own."""
+    """One run in a separate process."""
 
     def __init__(self, config: Config, arguments: Sequence[str], cores: list[int]) -> None:
         self.config, self.cores = config, cores

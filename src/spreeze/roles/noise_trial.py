@@ -2,7 +2,7 @@
 
 Where rewards are rare, noise that pushes in one direction for many steps finds the first of them, and a policy that
 has seen none only stands in its way. Where every action is rewarded, noise spoils episodes. A sampler decides by the
-returns of its own environments.
+returns of its environments.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_bytes_in_one_dimension_are_numbers() -> None:
 
 
 class TupleActions(fakes.SpaceEnv):
-    """Refuses what is not one of its own actions."""
+    """Refuses actions outside its space."""
 
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), action

@@ -111,7 +111,7 @@ class CallbackRunner:
                 return
             self._run.metrics = self._metrics.values()
         for callback in list(self._active):
-            if event.hook == "on_log":  # one of its own: it may change it
+            if event.hook == "on_log":  # a copy, because the callback may change it
                 arguments = (dict(self._run.metrics),)
             self._call(callback, event.hook, arguments)
         self._record()
