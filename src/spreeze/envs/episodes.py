@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 MAX_NAMES, MAX_NAME = 100, 60
-"""The most numbers of one episode that are kept, and the longest name of one."""
+"""The most names of numbers that are recorded, and the longest name of one."""
+MAX_SAID = 10 * MAX_NAMES
+"""The most numbers of one episode that are looked at."""
+MAX_NUMBER = 1e100
+"""Larger ones count as infinite: their sum may be."""
 SUCCESS = "is_success"
 NESTED = "metrics"
 """The key in `info` whose entries count as if they were in `info` itself."""
 UNTOLD = frozenset(("TimeLimit.truncated", "env_id"))
 """Numbers that wrappers and EnvPool add, and that say nothing about the task."""
+
+
+Value = TypeVar("Value")
 
 
 class Episode(NamedTuple):
@@ -34,9 +41,31 @@ def numbers_in(info: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in _entries(info):
         number = _as_number(value)
-        if number is not None and _is_name(name) and len(found) < MAX_NAMES:
+        if number is not None and _is_name(name) and len(found) < MAX_SAID:
             found[name] = number
     return found
+
+
+class InfoNames:
+    """The names that a run records of what its environments say: the first ones, because files and page keep each for ever."""
+
+    def __init__(self) -> None:
+        """No name yet."""
+        self._kept: set[str] = set()
+        self.left_out: set[str] = set()
+        """The names that came too late, as far as they are counted."""
+
+    def keep(self, episodes: Iterable[Episode]) -> list[Episode]:
+        """The episodes with those of their numbers that are recorded."""
+        return [episode._replace(info=self._known(episode.info)) for episode in episodes]
+
+    def _known(self, info: dict[str, float]) -> dict[str, float]:
+        for name in info:
+            if len(self._kept) < MAX_NAMES:
+                self._kept.add(name)
+            elif name not in self._kept and len(self.left_out) < MAX_SAID:
+                self.left_out.add(name)
+        return {name: value for name, value in info.items() if name in self._kept}
 
 
 def info_of_env(info: Any, i: int, num_envs: int) -> dict[str, Any]:
@@ -63,14 +92,19 @@ def mean_info(episodes: Iterable[Episode]) -> dict[str, float]:
 
 def mean_of(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each number, over the tables that have it."""
+    return {name: total / num for name, (total, num) in totals_of(tables).items()}
+
+
+def totals_of(tables: Iterable[Mapping[str, float]]) -> dict[str, tuple[float, int]]:
+    """The sum of each number, and how many tables have it."""
     values: dict[str, list[float]] = {}
     for table in tables:
         for name, value in table.items():
             values.setdefault(name, []).append(value)
-    return {name: math.fsum(numbers) / len(numbers) for name, numbers in values.items()}
+    return {name: (math.fsum(numbers), len(numbers)) for name, numbers in values.items()}
 
 
-def rollout_metrics(info: Mapping[str, float]) -> dict[str, float]:
+def rollout_metrics(info: Mapping[str, Value]) -> dict[str, Value]:
     """What is recorded of sampled episodes."""
     metrics = {f"rollout/info/{name}": value for name, value in info.items() if name != SUCCESS}
     if SUCCESS in info:  # Gymnasium's name and Stable-Baselines3's
@@ -108,4 +142,4 @@ def _as_number(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= MAX_NUMBER else None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spreeze.envs.episodes import MAX_NAMES, InfoNames
 from spreeze.envs.guard import EnvGuard
 from spreeze.envs.targets import EnvTarget, NamedEnv
 from spreeze.faults import Doing
@@ -140,6 +141,13 @@ class Context:
         """Write a line with the time to this role's log."""
         with suppress(OSError, ValueError):  # an environment may have closed standard output
             print(f"{self.now():8.2f} s  {what}", flush=True)
+
+    def count_names(self, names: InfoNames) -> None:
+        """Count the names in `info` that are not recorded, and name some in the log when the first one comes."""
+        if names.left_out and not self.counters["names_left_out"]:
+            some = ", ".join(sorted(names.left_out)[:5])
+            self.note(f"of the numbers in info, {MAX_NAMES} are recorded; left out: {some} ...")
+        self.counters["names_left_out"] = len(names.left_out)
 
     def count_loss(self) -> None:
         """Count a line or a picture that could not be written."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spreeze.envs.episodes import Episode, mean_info, rollout_metrics
+from spreeze.envs.episodes import Episode, InfoNames, rollout_metrics, totals_of
 from spreeze.envs.group import EnvGroup, make_group
 from spreeze.faults import fault_point
 from spreeze.policy import Policy
@@ -29,6 +29,8 @@ LOG_EVERY_S = 2.0
 FIRST_UPDATES = 32
 """Before the learner sets a limit, samplers may run ahead as far as this many updates would allow."""
 REST_S = 0.002
+RECENT_EPISODES = 100
+"""The means are over about so many of the newest episodes of all samplers."""
 FETCH_EVERY_S = 0.01
 """A GPU publishes hundreds of policies a second; copying every one would cost samplers too much time."""
 
@@ -136,7 +138,9 @@ class EpisodeLog:
         when, num_envs = ctx.config.hyper.lasting_noise_when(), ctx.config.sampler.envs_per_process
         restarted = bool(ctx.counters["env_steps"])
         self._ctx, self._noise = ctx, NoiseTrial(policy, resolved(num_envs), *when, restarted)
-        self._recent: deque[Episode] = deque(maxlen=100)
+        share = -(-RECENT_EPISODES // resolved(ctx.config.sampler.processes))
+        self._recent: deque[Episode] = deque(maxlen=share)
+        self._names = InfoNames()
         self._report = ctx.document(episodes_of(ctx.job.index))
         self._next_s = ctx.now() + LOG_EVERY_S
 
@@ -144,7 +148,7 @@ class EpisodeLog:
         """Take the finished episodes from the group, and update what depends on them."""
         counters = self._ctx.counters
         finished, envs = group.take_finished()
-        self._recent.extend(finished)
+        self._recent.extend(self._names.keep(finished))
         counters["episodes"] += len(finished)
         results = [(episode.total, episode.length) for episode in self._recent]
         counters["return_mean"], counters["length_mean"] = np.mean(results, axis=0)
@@ -157,8 +161,9 @@ class EpisodeLog:
         if not self._recent or ctx.now() < self._next_s:
             return
         self._next_s = ctx.now() + record_interval(LOG_EVERY_S, ctx.now())
-        if metrics := rollout_metrics(mean_info(self._recent)):
-            self._report.write(metrics)
+        if totals := rollout_metrics(totals_of(episode.info for episode in self._recent)):
+            self._report.write(totals)
+            ctx.count_names(self._names)
         ctx.recorder.record(
             time_s=ctx.now(),
             env_steps=ctx.control.env_steps,

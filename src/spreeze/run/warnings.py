@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from spreeze.envs.episodes import MAX_NAMES, MAX_SAID
 from spreeze.rows import PLACEMENTS
 from spreeze.settings.config import Config
 from spreeze.wires.control import CompileState, Control
@@ -69,6 +70,12 @@ def warnings_from(control: Control, batch_size: int) -> list[str]:
         out.append(
             f"{broken} evaluation episodes broke off (an exception, NaN or infinity) and do not count; "
             "an evaluation with such an episode cannot become the best"
+        )
+    left_out = int(max(control.samplers["names_left_out"].max(), evaluator["names_left_out"]))
+    if left_out:
+        out.append(
+            f"info has {left_out}{' or more' * (left_out == MAX_SAID)} numbers beside the first "
+            f"{MAX_NAMES}, which are recorded; logs/ names some of the others"
         )
     if rollbacks := int(learner["rollbacks"]):
         out.append(

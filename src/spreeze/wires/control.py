@@ -113,6 +113,7 @@ SAMPLER = [
     ("version", "<i8"),  # of the weights it acts with
     ("return_mean", "<f8"),
     ("length_mean", "<f8"),
+    ("names_left_out", "<i8"),  # numbers in info by names that are too many to be recorded
     ("noise_lasts", "<i8"),  # whether half of its environments explore with noise that lasts
 ]
 EVALUATOR = [
@@ -123,6 +124,7 @@ EVALUATOR = [
     ("evaluations", "<i8"),  # stored last, after the results of the evaluation
     ("broken_episodes", "<i8"),  # episodes with NaN or infinity
     ("saves_failed", "<i8"),
+    ("names_left_out", "<i8"),  # as for samplers
     ("updates", "<i8"),  # of the policy that was evaluated last
     ("return_mean", "<f8"),
     ("best_return", "<f8"),  # NaN until an evaluation counts

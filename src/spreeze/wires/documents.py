@@ -6,12 +6,13 @@ A document travels like the policy, by the protocol of `weights`: a reader gets 
 |------------------|------------|----------------------------------------------------------------|
 | `env_calls`      | supervisor | the newest call of each method, for every environment          |
 | `evaluation`     | evaluator  | the metrics of the newest evaluation                           |
-| `episodes.<i>`   | sampler i  | the means of what its environments said at the ends of episodes |
+| `episodes.<i>`   | sampler i  | what its environments said at the ends of episodes: sums and numbers |
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from spreeze.wires.arena import Arena, Block
 from spreeze.wires.weights import Weights, weights_blocks
 
 ENV_CALLS, EVALUATION = "env_calls", "evaluation"
-SIZES = {ENV_CALLS: 64 << 10, EVALUATION: 32 << 10}
-EPISODES_SIZE = 16 << 10
-"""Bytes of each document."""
+SIZES = {ENV_CALLS: 64 << 10, EVALUATION: 64 << 10}
+EPISODES_SIZE = 40 << 10
+"""Bytes of each document; all the names that a sampler may record fit."""
 
 
 class TooLong(ValueError):
@@ -54,10 +55,21 @@ class Document:
     def write(self, value: Any) -> None:
         """Make this the newest content; TooLong if it does not fit. Text of JSON may end in spaces."""
         size = 4 * self._wire.size
-        text = json.dumps(value).encode()
+        text = _as_bytes(value)
         if len(text) > size:
             raise TooLong(f"{len(text):,} bytes of JSON; at most {size:,} fit")
         self._wire.publish(np.frombuffer(text.ljust(size), np.float32), 0, 0)
+
+    def write_metrics(self, head: dict[str, Any], metrics: Mapping[str, float | None]) -> None:
+        """Write `head`, and beside it as many of the metrics as fit."""
+        room = 4 * self._wire.size - len(_as_bytes(head | {"metrics": {}}))
+        fitting = {}
+        for name, value in metrics.items():
+            room -= len(_as_bytes({name: value}))
+            if room < 0:
+                break
+            fitting[name] = value
+        self.write(head | {"metrics": fitting})
 
     def refresh(self) -> bool:
         """Read the newest content if there is a new one; returns whether there was."""
@@ -77,10 +89,15 @@ class EpisodeReports:
         self._documents = [Document(arena, episodes_of(i)) for i in range(num_samplers)]
 
     def means(self) -> dict[str, float]:
-        """The mean of each metric, over the samplers that report it."""
-        values: dict[str, list[float]] = {}
+        """The mean of each metric, over the episodes of all samplers."""
+        totals: dict[str, tuple[float, int]] = {}
         for document in self._documents:
             document.refresh()
-            for name, value in (document.value or {}).items():
-                values.setdefault(name, []).append(value)
-        return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
+            for name, (total, num) in (document.value or {}).items():
+                before = totals.get(name, (0.0, 0))
+                totals[name] = before[0] + total, before[1] + num
+        return {name: total / num for name, (total, num) in totals.items()}
+
+
+def _as_bytes(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")

@@ -11,7 +11,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import fakes
 from spreeze.envs.episodes import (
     MAX_NAMES,
+    MAX_SAID,
     Episode,
+    InfoNames,
     eval_metrics,
     info_of_env,
     mean_info,
@@ -76,6 +78,7 @@ def test_only_single_finite_numbers_with_usable_names_count() -> None:
         "array": np.zeros(3),
         "nan": float("nan"),
         "huge": 10**400,
+        "its sum is infinite": 1e308,
         "_hidden": 1,
         "TimeLimit.truncated": True,
         3: 3,
@@ -85,9 +88,19 @@ def test_only_single_finite_numbers_with_usable_names_count() -> None:
         "metrics": {"nested": np.int64(4)},
     }
     assert numbers_in(info) == {"yes": 1.0, "np": 0.5, "zero-d": 2.0, "nested": 4.0}
-    assert len(numbers_in({str(i): i for i in range(1000)})) == MAX_NAMES
+    assert len(numbers_in({str(i): i for i in range(MAX_SAID + 1)})) == MAX_SAID
     for nothing in (None, {}, [1], "text", 3):
         assert numbers_in(nothing) == {}
+
+
+def test_the_first_names_of_a_run_are_recorded_and_the_others_counted() -> None:
+    names = InfoNames()
+    first = {str(i): 1.0 for i in range(MAX_NAMES - 1)}
+    assert names.keep([Episode(0.0, 1, first)])[0].info == first
+    second, third = names.keep([Episode(2.0, 1, {"a": 1, "b": 2, "3": 3}), Episode(0, 1, {"b": 4})])
+    assert second == Episode(2.0, 1, {"a": 1, "3": 3})
+    assert third.info == {}
+    assert names.left_out == {"b"}
 
 
 def test_a_number_that_only_some_environments_give() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fakes
-from spreeze.envs.episodes import Episode
+from spreeze.envs.episodes import Episode, InfoNames
 from spreeze.envs.inspect import inspect_env
 from spreeze.policy import Policy
 from spreeze.policy.load import load_policy
@@ -40,7 +40,14 @@ class Counters(dict[str, float]):
     """Counters that remember the order in which they were stored."""
 
     def __init__(self) -> None:
-        names = ("evaluations", "broken_episodes", "best_return", "return_mean", "updates")
+        names = (
+            "evaluations",
+            "broken_episodes",
+            "best_return",
+            "return_mean",
+            "updates",
+            "names_left_out",
+        )
         super().__init__(dict.fromkeys((*names, "target_time_s", "saves_failed"), 0))
         self.stored: list[str] = []
 
@@ -74,6 +81,9 @@ class Reporter:
 
     def document(self, name: str) -> Document:
         return Document(self.arena, name)
+
+    def count_names(self, names: InfoNames) -> None:
+        self.counters["names_left_out"] = len(names.left_out)
 
     def episode_reports(self) -> EpisodeReports:
         return EpisodeReports(self.arena, 1)
@@ -130,6 +140,20 @@ def test_several_environments_count_alike_and_have_their_own_metrics(tmp_path: P
     assert (line["eval/easy/mean_reward"], line["eval/hard/mean_reward"]) == (2.0, 15.0)
     assert (line["eval/min_reward"], line["eval/hard/min_reward"]) == (1.0, 10.0)
     assert (line["eval/mean_ep_length"], line["eval/hard/mean_ep_length"]) == (10.5, 11.0)
+
+
+def test_many_long_names_in_info_neither_end_the_evaluator_nor_fill_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reporter, "info", {f"{'🤖' * 57}{i:03}": 1.0 for i in range(300)})
+    reporter = Reporter(tmp_path)
+    reporter.report_each([1.0], [2.0])
+    assert reporter.counters["evaluations"] == 1
+    assert reporter.counters["names_left_out"] == 200
+    newest = reporter.document(EVALUATION)
+    assert newest.refresh()
+    assert newest.value["metrics"]["eval/mean_reward"] == 1.5
+    assert sum("/info/" in name for name in reporter.recorded()[0]) == 3 * 100
 
 
 def test_one_environment_has_no_metrics_by_name(tmp_path: Path) -> None:
@@ -269,7 +293,7 @@ def test_the_target_may_be_what_the_environment_says(
     monkeypatch.setattr(Reporter, "info", {"is_success": 1.0, "laps": 0.5})
     reporter = Reporter(tmp_path, target=0.75, target_metric=metric)
     reporter.seconds = 3.0
-    Document(reporter.arena, episodes_of(0)).write({"rollout/info/laps": 0.8})
+    Document(reporter.arena, episodes_of(0)).write({"rollout/info/laps": (1.6, 2)})
     reporter.report(-10.0, -20.0)
     assert (reporter.counters["target_time_s"] == 3.0) == reached
     newest = reporter.document(EVALUATION)

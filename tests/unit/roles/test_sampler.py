@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import fakes
+from spreeze.envs.episodes import MAX_NAMES
 from spreeze.roles.sampler import Exploration
+from spreeze.run.warnings import warnings_from
 from stage import EPISODE_STEPS, Stage
 
 
@@ -101,7 +103,35 @@ def test_what_environments_say_at_the_ends_of_episodes_is_reported(
     for sampler in (0, 1):
         work(made, 1, sampler)
     reports = made.evaluator.episode_reports()
-    assert reports.means() == {"rollout/info/episode": np.mean([1, np.mean([1, 2, 3])])}
+    assert reports.means() == {"rollout/info/episode": np.mean([1, 1, 2, 3])}
+    work(made, 40 * EPISODE_STEPS, sampler=1)
+    made.seconds += 10
+    work(made, 1, sampler=1)
+    # Each of three samplers has 34 of the newest hundred episodes.
+    newest = [1, *range(43 - 33, 44)]
+    assert reports.means() == {"rollout/info/episode": pytest.approx(np.mean(newest))}
+
+
+def test_many_long_names_in_info_do_not_end_a_sampler(
+    stage: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = fakes.CountEnv.step
+
+    def talk(env: Any, action: Any) -> Any:
+        said = {f"{env.episode:02}{i:03}{'🤖' * 55}": 1 / 3 for i in range(60)}
+        return (*step(env, action)[:4], said | {"is_success": True})
+
+    monkeypatch.setattr(fakes.CountEnv, "step", talk)
+    made = stage()
+    work(made, 3 * EPISODE_STEPS)
+    made.seconds += 10
+    work(made, 1)
+    means = made.evaluator.episode_reports().means()
+    assert len(means) == MAX_NAMES + 1, "a success has two names"
+    assert made.control.samplers["names_left_out"][0] == 81
+    assert capsys.readouterr().out.count("left out: ") == 1
+    (warning,) = [text for text in warnings_from(made.control, 32) if "info" in text]
+    assert warning.startswith("info has 81 numbers beside the first 100")
 
 
 def test_samplers_hold_while_they_are_ahead_of_the_updates(stage: Any) -> None:

@@ -29,7 +29,7 @@ def arena() -> Iterator[Arena]:
 def test_a_reader_sees_the_newest_value_once(arena: Arena) -> None:
     writer, reader = Document(arena, ENV_CALLS), Document(arena, ENV_CALLS)
     assert not reader.refresh()
-    for value in ([1, "ü", None], {"a": 0.25}):
+    for value in ([1, "ü\ud800", None], {"a": 0.25}):
         writer.write(value)
     assert reader.refresh()
     assert reader.value == {"a": 0.25}
@@ -64,9 +64,25 @@ def test_a_torn_value_is_not_read(arena: Arena) -> None:
     assert not document.refresh()
 
 
+def test_as_many_metrics_are_written_as_fit(arena: Arena) -> None:
+    document = Document(arena, EVALUATION)
+    metrics: dict[str, float | None] = {f"🤖{'x' * i}": None for i in range(2000)}
+    document.write_metrics({"is_best": True}, metrics)
+    assert document.refresh()
+    kept = document.value["metrics"]
+    assert document.value["is_best"] is True
+    assert list(kept) == list(metrics)[: len(kept)]
+    more = {**kept, list(metrics)[len(kept)]: None}
+    with pytest.raises(TooLong):
+        document.write({"is_best": True, "metrics": more})
+    document.write_metrics({}, {"a": 1.0})
+    assert document.refresh()
+    assert document.value == {"metrics": {"a": 1.0}}
+
+
 def test_samplers_that_report_a_number_are_averaged(arena: Arena) -> None:
     reports = EpisodeReports(arena, 2)
     assert reports.means() == {}
-    Document(arena, episodes_of(0)).write({"a": 1.0, "b": 5.0})
-    Document(arena, episodes_of(1)).write({"a": 2.0})
-    assert reports.means() == {"a": 1.5, "b": 5.0}
+    Document(arena, episodes_of(0)).write({"a": (3.0, 3), "b": (5.0, 1)})
+    Document(arena, episodes_of(1)).write({"a": (2.0, 1)})
+    assert reports.means() == {"a": 1.25, "b": 5.0}, "each episode counts alike"

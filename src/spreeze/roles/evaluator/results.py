@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spreeze.envs.episodes import Episode, eval_metrics, mean_info, mean_of
+from spreeze.envs.episodes import Episode, InfoNames, eval_metrics, mean_info, mean_of
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.spec import Floats
@@ -32,7 +32,7 @@ class Results:
 
     def __init__(self, ctx: Context, envs: Sequence[str]) -> None:
         """Nothing is evaluated yet. `envs` are the names of the environments that are evaluated on."""
-        self._ctx, self._envs = ctx, envs
+        self._ctx, self._envs, self._names = ctx, envs, InfoNames()
         self._unsaved: Best | None = None
         """The best policy, if the disk has refused it; saved after a later evaluation."""
         self._next_record_s = 0.0
@@ -48,7 +48,11 @@ class Results:
         `episodes` are those of each environment. The mean over the environments is the result.
         """
         ctx, counters, target = self._ctx, self._ctx.counters, self._ctx.config.target
-        whole = [[episode for episode in env if not math.isnan(episode.total)] for env in episodes]
+        whole = [
+            self._names.keep(episode for episode in env if not math.isnan(episode.total))
+            for env in episodes
+        ]
+        ctx.count_names(self._names)
         num_broken = sum(map(len, episodes)) - sum(map(len, whole))
         all_whole = not num_broken
         counters["broken_episodes"] += num_broken
@@ -75,7 +79,7 @@ class Results:
         result = {"is_best": is_best, "time_s": ctx.now(), "target_value": value}
         counts = {"env_steps": stamp.env_steps, "updates": stamp.updates}
         finite_metrics = {name: finite(number) for name, number in metrics.items()}
-        self._newest.write(result | counts | {"metrics": finite_metrics})
+        self._newest.write_metrics(result | counts, finite_metrics)
         # Last: the supervisor reads what is above as soon as this one moves.
         counters["evaluations"] += 1
 
