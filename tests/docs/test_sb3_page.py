@@ -11,7 +11,8 @@ import spreeze
 from pages import DOCS, python_blocks, run_block
 from spreeze.algos import ALGORITHMS
 from spreeze.settings.config import knob_names
-from spreeze.settings.defaults import ELSEWHERE, default_config
+from spreeze.settings.defaults import default_config
+from spreeze.settings.other_names import OURS as NAMES
 
 PAGE = "coming-from-sb3.md"
 THEIRS, OURS = "# Stable-Baselines3\n", "# Spreeze\n"
@@ -51,4 +52,4 @@ def test_the_table_names_knobs_that_exist() -> None:
     assert len(rows) > 20
     for theirs, ours in (map(re.compile(r"`([\w.]+)`").findall, row) for row in rows):
         assert set(ours) <= known
-        assert {ELSEWHERE[name] for name in theirs if name in ELSEWHERE} <= set(ours)
+        assert {knob for name in theirs for knob in NAMES.get(name, ())} <= set(ours)

@@ -18,6 +18,8 @@ from spreeze.settings.config import SECTIONS, Config
 
 ALIASES = {"from": "start_from"}
 """Flags whose names are no names in Python, and their knobs."""
+YES_OR_NO = ("true", "false", "yes", "no", "0", "1", "2")
+"""What other programs take after a switch."""
 
 
 class Given(NamedTuple):
@@ -39,7 +41,12 @@ def scan_flags(arguments: list[str]) -> Given:
             continue
         name, has_value, value = word[2:].partition("=")
         name = ALIASES.get(name, name.replace("-", "_"))
-        if not has_value and name not in _switches():
+        switch = name in _switches()
+        if switch and (has_value or words.next_is_yes_or_no()):
+            section, dot, last = _switches()[name].rpartition(".")
+            on, off = flag(f"{section}{dot}{last}"), flag(f"{section}{dot}no_{last}")
+            raise UsageError([f"{flag(name)} takes no value; write {on} or {off}."])
+        if not (has_value or switch):
             value = words.take_value()
         if name in READ_EARLY and not value:
             raise UsageError([f"{flag(name)}: which one? It needs a value."])
@@ -57,6 +64,10 @@ class _Words(Iterator[str]):
         if not self._left:
             raise StopIteration
         return self._left.pop()
+
+    def next_is_yes_or_no(self) -> bool:
+        """Whether the next word would be a value of a switch elsewhere."""
+        return bool(self._left) and self._left[-1].lower() in YES_OR_NO
 
     def take_value(self) -> str:
         """The value of a flag: the next word, and further numbers after a number."""

@@ -15,7 +15,7 @@ import tyro
 
 from spreeze.algos.base import AlgoConfig
 from spreeze.algos.off_policy import OffPolicyConfig
-from spreeze.knobs import Auto, knob, knobs_of
+from spreeze.knobs import Auto, Knob, knob, knobs_of
 from spreeze.settings.parse import parse_arguments, parse_count, parse_duration
 from spreeze.settings.sections import (
     CheckpointConfig,
@@ -197,9 +197,15 @@ def get_knob(config: Config, name: str) -> Any:
     return getattr(getattr(config, FIELDS[section]) if section else config, last)
 
 
-def knob_names(config: Config) -> list[str]:
-    """The names of all knobs: `seed`, `learner.batch_size`."""
-    names = list(knobs_of(type(config)))
+def all_knobs(config: Config) -> dict[str, Knob]:
+    """All knobs by name: `seed`, `learner.batch_size`."""
+    found = dict(knobs_of(type(config)))
     for section, prefix in SECTIONS.items():
-        names += [f"{prefix}.{name}" for name in knobs_of(type(getattr(config, section)))]
-    return names
+        knobs = knobs_of(type(getattr(config, section)))
+        found |= {f"{prefix}.{name}": knob for name, knob in knobs.items()}
+    return found
+
+
+def knob_names(config: Config) -> list[str]:
+    """The names of all knobs."""
+    return list(all_knobs(config))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,65 +12,11 @@ from spreeze.algos import ALGORITHMS, find_algorithm
 from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import flag, knobs_of
-from spreeze.settings.config import FIELDS, SECTIONS, Config, knob_names
+from spreeze.settings.config import FIELDS, SECTIONS, Config, all_knobs, knob_names
+from spreeze.settings.other_names import end_of_message
 from spreeze.settings.presets import PRESETS, Preset, preset_for
 from spreeze.settings.sections import UndecidedConfig
 from spreeze.text import suggest
-
-ELSEWHERE = {
-    "total_timesteps": "steps",
-    "num_timesteps": "steps",
-    "max_steps": "steps",
-    "exp_name": "name",
-    "log_dir": "runs",
-    "tensorboard_log": "runs",
-    "cuda": "device",
-    "gpu": "device",
-    "torch_deterministic": "serial",
-    "learning_rate": "algo.lr",
-    "policy_lr": "algo.lr",
-    "q_lr": "algo.lr",
-    "algo.learning_rate": "algo.lr",
-    "discount": "algo.gamma",
-    "net_arch": "algo.hidden",
-    "policy_kwargs": "algo.hidden",
-    "hidden_sizes": "algo.hidden",
-    "ent_coef": "algo.init_alpha",
-    "alpha": "algo.init_alpha",
-    "policy_frequency": "algo.policy_delay",
-    "exploration_noise": "algo.noise",
-    "clip_coef": "algo.clip",
-    "clip_range": "algo.clip",
-    "gae_lambda": "algo.gae_lambda",
-    "num_steps": "algo.segment",
-    "n_steps": "algo.segment",
-    "n_epochs": "algo.max_reuse",
-    "update_epochs": "algo.max_reuse",
-    "normalize": "algo.normalise_obs",
-    "target_entropy": "algo.target_entropy_per_action",
-    "exploration_fraction": "algo.exploration_schedule",
-    "rollout_fragment_length": "algo.segment",
-    "buffer_size": "replay.capacity",
-    "replay_size": "replay.capacity",
-    "train_batch_size": "learner.batch_size",
-    "learning_starts": "learner.warmup_rows",
-    "train_freq": "learner.updates_per_step",
-    "gradient_steps": "learner.updates_per_step",
-    "utd_ratio": "learner.updates_per_step",
-    "n_envs": "sampler.envs_per_process",
-    "num_envs": "sampler.envs_per_process",
-    "num_workers": "sampler.processes",
-    "num_env_runners": "sampler.processes",
-    "eval_freq": "evaluator.every_steps",
-    "eval_env": "evaluator.env",
-    "eval_env_kwargs": "evaluator.kwargs",
-    "n_eval_episodes": "evaluator.episodes",
-    "eval_episodes": "evaluator.episodes",
-    "save_freq": "checkpoint.every_s",
-    "capture_video": "visualizer.video_s",
-    "env_kwargs": "env.kwargs",
-}
-"""What Stable-Baselines3, CleanRL and RLlib call some knobs."""
 
 
 def default_config(
@@ -117,8 +64,8 @@ def _choose_algorithm(preset: Preset | None, asked: Collection[str]) -> str:
 def config_with(config: Config, knobs: Mapping[str, Any]) -> Config:
     """The config with knobs changed, by name: `seed`, `learner.batch_size`."""
     known = knob_names(config)
-    if problems := [_unknown_knob(name, known) for name in knobs if name not in known]:
-        raise UsageError(problems)
+    if unknown := [name for name in knobs if name not in known]:
+        raise UsageError([f"there is no knob {name!r}{_why(name, known, str)}" for name in unknown])
     top: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for name, value in knobs.items():
@@ -132,25 +79,28 @@ def config_with(config: Config, knobs: Mapping[str, Any]) -> Config:
     return dataclasses.replace(config, **top)
 
 
-def check_flags(names: Collection[str], config: Config) -> None:
-    """UsageError if some of these flags are what other libraries call our knobs."""
-    known = knob_names(config)
-    found = [(name, ELSEWHERE[name]) for name in names if name in ELSEWHERE and name not in known]
-    if found:
-        raise UsageError(
-            [
-                f"{flag(name)}: there is no such flag. Did you mean {flag(ours)}?"
-                for name, ours in found
-            ]
-        )
+def check_flags(flags: Mapping[str, str], config: Config) -> None:
+    """UsageError for flags that do not exist or lack a value; `flags` are those that were typed."""
+    knobs = all_knobs(config)
+    del knobs["env"]  # it is typed without a flag
+    problems = []
+    for name, value in flags.items():
+        knob, switch = knobs.get(name), knobs.get(re.sub(r"(^|\.)no_", r"\1", name))
+        if knob is not None and not value and knob.type is not bool:
+            problems.append(f"{flag(name)}: a value is missing; it must be {knob.allowed}.")
+        elif knob is None and (switch is None or switch.type is not bool):
+            problems.append(f"{flag(name)}: there is no such flag{_why(name, knobs, flag)}")
+    if problems:
+        raise UsageError(problems)
 
 
-def _unknown_knob(name: str, known: Collection[str]) -> str:
-    """What to say about a knob that does not exist, with the one that was probably meant."""
-    ends = [x for x in known if x.endswith(f".{name}")]
-    meant = ELSEWHERE.get(name) or next(iter(ends), None)
-    hint = f" Did you mean {meant}?" if meant else suggest(name, known)
-    return f"there is no knob {name!r}.{hint}"
+def _why(name: str, known: Collection[str], spell: Callable[[str], str]) -> str:
+    """What follows "there is no such knob"."""
+    if name.startswith("algo."):
+        last = name.removeprefix("algo.")
+        if able := [algo for algo, entry in ALGORITHMS.items() if last in knobs_of(entry.config)]:
+            return f" for this algorithm; it is one of {', '.join(able)}."
+    return end_of_message(name, known, spell)
 
 
 def with_algorithm(config: Config, algo: str) -> Config:

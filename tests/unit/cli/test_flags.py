@@ -70,10 +70,3 @@ def test_an_environment_taken_for_the_value_of_your_own_switch_is_asked_for(tmp_
     assert vars(parse(["Ant-v5", "--algo", algo, "--algo.mine"]).hyper)["mine"]
     with pytest.raises(UsageError, match="name the environment first: spreeze train Ant-v5"):
         parse(["--algo", algo, "--algo.mine", "Ant-v5"])
-
-
-def test_unknown_flags_are_left_to_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse(["Ant-v5", "--learner.batch-sise", "3"])
-    assert ended.value.code == 2
-    assert "--learner.batch-size" in capsys.readouterr().err

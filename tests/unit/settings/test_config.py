@@ -15,19 +15,19 @@ from spreeze.errors import UsageError
 from spreeze.settings.build import build_config
 from spreeze.settings.config import Config, get_knob, knob_names, resolved
 from spreeze.settings.defaults import (
-    ELSEWHERE,
     config_from_json,
     config_with,
     default_config,
     with_algorithm,
 )
+from spreeze.settings.other_names import OURS, WITHOUT
 
 
 def test_a_knob_that_few_algorithms_have_selects_one_of_them() -> None:
     assert parse(["Mine-v0", "--algo.init-alpha", "0.5"]).algo == "sac"
     assert parse(["Mine-v0", "--algo.epsilon=0.5"]).algo == "dqn"
     assert parse(["Mine-v0", "--algo.gamma", "0.5"]).algo == "auto"
-    with pytest.raises(SystemExit):
+    with pytest.raises(UsageError, match="no such flag for this algorithm; it is one of sac,"):
         parse(["Mine-v0", "--algo", "td3", "--algo.init-alpha", "0.5"])
 
 
@@ -188,21 +188,61 @@ def test_a_knob_of_another_library_is_refused_with_our_name(name: str, meant: st
         config_with(default_config("sac", "Mine-v0"), {name: 1})
 
 
-def test_each_name_of_another_library_leads_to_a_knob_that_exists() -> None:
+def test_each_name_of_another_library_leads_to_knobs_that_exist() -> None:
     known = {name for algo in ALGORITHMS for name in knob_names(default_config(algo, "Mine-v0"))}
-    assert set(ELSEWHERE.values()) <= known
+    assert {name for names in OURS.values() for name in names} <= known
+    assert not (known - {"env"}) & (OURS.keys() | WITHOUT.keys()), "these exist"
+    assert not OURS.keys() & WITHOUT.keys()
+
+
+OTHERS = {
+    "Stable-Baselines3": """n_envs total_timesteps learning_starts buffer_size batch_size tau gamma train_freq
+        gradient_steps policy_kwargs net_arch ent_coef n_steps n_epochs clip_range gae_lambda tensorboard_log policy
+        learning_rate target_update_interval use_sde vf_coef""",
+    "CleanRL": """env-id total-timesteps num-envs learning-rate capture-video exp-name policy-noise noise-clip
+        target-network-frequency learning-starts policy-frequency alpha autotune save-model cuda wandb-entity""",
+    "RLlib": """run stop env num_workers num_env_runners train_batch_size rollout_fragment_length num_gpus
+        framework lambda entropy_coeff""",
+}
+
+
+@pytest.mark.parametrize("library", OTHERS)
+def test_every_name_of_another_library_is_answered(library: str) -> None:
+    """By our names or by a reason, in Python and on the command line alike; never by what merely looks alike."""
+    for theirs in OTHERS[library].split():
+        with pytest.raises(UsageError) as typed:
+            parse(["Pendulum-v1", f"--{theirs}", "0.5"])
+        answer = str(typed.value)
+        assert answer.startswith(f"--{theirs.replace('_', '-')}: there is no such flag")
+        assert ", because " in answer or ". Did you mean --" in answer, answer
+        if theirs == "env":
+            continue
+        with pytest.raises(UsageError) as called:
+            build_config("Pendulum-v1", {theirs.replace("-", "_"): 0.5})
+        in_python = str(called.value).partition("'")[2].partition("'")[2]
+        end = answer.removeprefix(f"--{theirs.replace('_', '-')}: there is no such flag")
+        assert end.replace("-", "_") == re.sub(r"(mean | or )", r"\1--", in_python).replace(
+            "-", "_"
+        )
 
 
 @pytest.mark.parametrize(
-    ("flags", "meant"),
+    ("flags", "answer"),
     [
-        ("--total-timesteps 1e6", "--total-timesteps: .* Did you mean --steps"),
-        ("--learning_rate=3e-4", "--learning-rate: .* Did you mean --algo.lr"),
-        ("--num-workers 4 --seed 1", "--num-workers: .* Did you mean --sampler.processes"),
+        ("--total-timesteps 1e6", r"--total-timesteps: .* Did you mean --steps\?"),
+        ("--learning_rate=3e-4", r"--learning-rate: .* Did you mean --algo.lr\?"),
+        ("--num-workers 4 --seed 1", r"--num-workers: .* Did you mean --sampler.processes\?"),
+        ("--learner.batch-sise 3", r"--learner.batch-sise: .* Did you mean --learner.batch-size\?"),
+        ("--foo 3", r"^--foo: there is no such flag\.$"),
+        ("--autotune --foo 3", "because SAC and TQC always learn(.|\n)*--foo"),
+        ("--env Hopper-v5", "--env: .* because the environment is named first"),
+        ("--track", "--track: a value is missing; it must be one of wandb, trackio"),
+        ("--verbose 1", "--verbose takes no value; write --verbose or --no-verbose"),
+        ("--algo.no-layer-norm=True", "takes no value; write --algo.layer-norm or --algo.no-layer"),
     ],
 )
-def test_a_flag_of_another_library_is_refused_with_ours(flags: str, meant: str) -> None:
-    with pytest.raises(UsageError, match=meant):
+def test_a_wrong_flag_is_answered_in_words(flags: str, answer: str) -> None:
+    with pytest.raises(UsageError, match=answer):
         parse(["Pendulum-v1", *flags.split()])
 
 

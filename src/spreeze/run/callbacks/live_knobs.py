@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spreeze.knobs import knobs_of
 from spreeze.settings.config import Config
-from spreeze.settings.defaults import ELSEWHERE
+from spreeze.settings.other_names import OURS
 from spreeze.text import suggest
 from spreeze.wires.control import Control
 
@@ -19,8 +19,8 @@ WORDS = {
 def check_live_knob(config: Config, name: str, value: float) -> None:
     """ValueError if the knob cannot be changed during a run, or not to this value."""
     if name not in WORDS:
-        meant = ELSEWHERE.get(name)
-        hint = f" Did you mean {meant}?" if meant in WORDS else suggest(name, WORDS)
+        meant = next((ours for ours in OURS.get(name, ()) if ours in WORDS), None)
+        hint = f" Did you mean {meant}?" if meant else suggest(name, WORDS)
         raise ValueError(f"{name!r} cannot change during a run; {', '.join(WORDS)} can.{hint}")
     low, high = _bounds(config, name)
     if not low <= value <= high:
