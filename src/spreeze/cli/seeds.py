@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import os
 import re
-import signal
-import subprocess
 import sys
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spreeze.cli import FAILED, INTERRUPTED, OK, USAGE
@@ -23,9 +17,8 @@ from spreeze.cli.comparison import compare, print_comparison
 from spreeze.cli.screen import Screen
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import detect_machine
-from spreeze.machine.lifeline import die_with_parent
 from spreeze.run.launch import Begun, launch
-from spreeze.run.side_by_side import runs_at_once, share_cores
+from spreeze.run.side_by_side import RunCommand, SideBySide, runs_at_once
 from spreeze.settings.build import each_seed
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
@@ -34,8 +27,6 @@ from spreeze.text import short
 
 if TYPE_CHECKING:
     from spreeze.run.processes.servers import ForkServers
-
-POLL_S, CHUNK = 0.2, 1 << 16
 
 
 class Ended(NamedTuple):
@@ -66,7 +57,7 @@ def train_seeds(
     if at_once > 1:
         if servers is not None:
             servers.close()
-        ended = SideBySide(configs, arguments, at_once).train()
+        ended = _side_by_side(configs, arguments, at_once)
     else:
         ended = _one_after_another(configs, started_s, servers)
     codes = {one.code for one in ended}
@@ -120,102 +111,19 @@ def _outcome(summary: dict[str, Any]) -> str:
     return f"{summary['reason']} after {seconds:.1f} s, best return {short(summary['best_return'])}"
 
 
-class SideBySide:
-    """Runs in processes of their own, each on its share of the cores; their output is shown with the seed before it."""
-
-    def __init__(self, configs: Sequence[Config], arguments: Sequence[str], at_once: int) -> None:
-        """Start nothing yet. `arguments` are those of the command."""
-        self._waiting = deque(configs)
-        self._arguments = list(_without_seeds(arguments))
-        self._free = share_cores(sorted(os.sched_getaffinity(0)), at_once)
-        self._running: list[_Child] = []
-        self._selector = DefaultSelector()
-        self._ended: list[Ended] = []
-
-    def train(self) -> list[Ended]:
-        """Train all. A signal is passed on to the runs, and no further run starts."""
-        with self._signals(), self._selector:
-            while self._waiting or self._running:
-                while self._waiting and self._free:
-                    child = _Child(self._waiting.popleft(), self._arguments, self._free.pop())
-                    self._running.append(child)
-                    self._selector.register(child.output, EVENT_READ, child)
-                for key, _ in self._selector.select(POLL_S):
-                    if not key.data.show():
-                        self._selector.unregister(key.fileobj)
-                for child in [child for child in self._running if child.process.poll() is not None]:
-                    self._end(child)
-        return self._ended
-
-    def _end(self, child: _Child) -> None:
-        """Show the rest of its output, and give its cores to another run."""
-        while child.show():
-            pass
-        if child.output in self._selector.get_map():
-            self._selector.unregister(child.output)
-        self._running.remove(child)
-        self._free.append(child.cores)
-        self._ended.append(Ended(child.config, child.close()))
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        def pass_on(number: int, _frame: object) -> None:
-            self._waiting.clear()
-            for child in self._running:
-                child.process.send_signal(number)
-
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {number: signal.signal(number, pass_on) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-class _Child:
-    """One run in a separate process."""
-
-    def __init__(self, config: Config, arguments: Sequence[str], cores: list[int]) -> None:
-        self.config, self.cores = config, cores
-        own = ["--seed", str(config.seed), "--name", str(config.name)]
-        command = [sys.executable, "-P", "-m", "spreeze", "train", *arguments, *own]
-        all_cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, cores)  # it plans for these
-        try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                process_group=0,  # Ctrl-C reaches this process, which passes it on once
-                preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 (no threads yet)
-                # What it would measure is disturbed by the others.
-                env=os.environ | {"SPREEZE_PROBE": "0"},
-            )
-        finally:
-            os.sched_setaffinity(0, all_cores)
-        assert self.process.stdout is not None
-        self.output = self.process.stdout.fileno()
-        os.set_blocking(self.output, False)
-        self._line = b""
-
-    def show(self) -> bool:
-        """Print what it has printed; False if there is nothing more."""
-        try:
-            found = os.read(self.output, CHUNK)
-        except BlockingIOError:
-            return False
-        *lines, self._line = (self._line + found).split(b"\n")
-        for line in lines:
-            _say(f"seed {self.config.seed}: {line.decode(errors='replace')}")
-        return bool(found)
-
-    def close(self) -> int:
-        """Its exit code."""
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        return self.process.wait()
+def _side_by_side(configs: Sequence[Config], arguments: Sequence[str], at_once: int) -> list[Ended]:
+    """Train in processes of their own; what they print is shown with the seed before it."""
+    rest = list(_without_seeds(arguments))
+    by_label = {f"seed {config.seed}": config for config in configs}
+    commands = [
+        RunCommand(
+            label,
+            ["spreeze", "train", *rest, "--seed", str(config.seed), "--name", str(config.name)],
+        )
+        for label, config in by_label.items()
+    ]
+    runs = SideBySide(commands, at_once, lambda label, line: _say(f"{label}: {line}"))
+    return [Ended(by_label[ended.command.label], ended.code) for ended in runs.train()]
 
 
 def _without_seeds(arguments: Sequence[str]) -> Iterator[str]:

@@ -1,12 +1,23 @@
-"""Several runs on one machine: how many of them train at a time."""
+"""Several runs on one machine: how many of them train at a time, and each in a process of its own."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from selectors import EVENT_READ, DefaultSelector
+from typing import NamedTuple
 
 from spreeze.machine.facts import Machine, learns_on_gpu
+from spreeze.machine.lifeline import die_with_parent
 from spreeze.settings.config import Config
 
+POLL_S, CHUNK = 0.2, 1 << 16
 RUN_CORES, RUN_BYTES, RUN_GPU_BYTES = 4, 8 << 30, 8 << 30
 """What a run needs to be about as fast as alone: with fewer cores, its learner has none for itself."""
 
@@ -37,3 +48,138 @@ def share_cores(cores: list[int], num_runs: int) -> list[list[int]]:
 
 def _gib(size: int) -> str:
     return f"{size / 2**30:.0f} GiB"
+
+
+class RunCommand(NamedTuple):
+    """A run to be started."""
+
+    label: str
+    """What it is called, as in "seed 3"."""
+    words: Sequence[str]
+    """What follows `python -m`."""
+
+
+class Ended(NamedTuple):
+    """A run that has ended."""
+
+    command: RunCommand
+    code: int
+    """Its exit code."""
+
+
+class SideBySide:
+    """Runs in processes of their own, each on its share of the cores."""
+
+    def __init__(
+        self, commands: Iterable[RunCommand], at_once: int, show: Callable[[str, str], None]
+    ) -> None:
+        """Start nothing yet. The next command is asked for when cores are free; `show` gets labels and printed lines."""
+        self.signal: int | None = None
+        """The first signal that came."""
+        self._waiting = iter(commands)
+        self._free = share_cores(sorted(os.sched_getaffinity(0)), at_once)
+        # What several would measure before they start is disturbed by the others.
+        self._variables = {"SPREEZE_PROBE": "0"} if at_once > 1 else {}
+        self._show = show
+        self._running: list[_Child] = []
+        self._selector = DefaultSelector()
+
+    def train(self) -> Iterator[Ended]:
+        """Train all, and give each when it has ended. A signal is passed on, and no further run starts."""
+        with self._signals(), self._selector:
+            try:
+                while self._start_all() or self._running:
+                    for key, _ in self._selector.select(POLL_S):
+                        if not key.data.show():
+                            self._selector.unregister(key.fileobj)
+                    for child in [one for one in self._running if one.process.poll() is not None]:
+                        yield self._end(child)
+            finally:
+                for child in self._running:
+                    child.process.kill()
+                    child.close()
+
+    def _start_all(self) -> bool:
+        """Start a run on all cores that are free; False if there is nothing to start now."""
+        started = False
+        while self._free and self.signal is None:
+            if (command := next(self._waiting, None)) is None:
+                break
+            child = _Child(command, self._free.pop(), self._variables, self._show)
+            self._running.append(child)
+            self._selector.register(child.output, EVENT_READ, child)
+            started = True
+        return started
+
+    def _end(self, child: _Child) -> Ended:
+        """Show the rest of its output, and give its cores to another run."""
+        while child.show():
+            pass
+        if child.output in self._selector.get_map():
+            self._selector.unregister(child.output)
+        self._running.remove(child)
+        self._free.append(child.cores)
+        return Ended(child.command, child.close())
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def pass_on(number: int, _frame: object) -> None:
+            self.signal = self.signal or number
+            for child in self._running:
+                child.process.send_signal(number)
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, pass_on) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Child:
+    """One run in a separate process."""
+
+    def __init__(
+        self,
+        command: RunCommand,
+        cores: list[int],
+        variables: dict[str, str],
+        show: Callable[[str, str], None],
+    ) -> None:
+        self.command, self.cores, self._show = command, cores, show
+        all_cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cores)  # it plans for these
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", *command.words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # Ctrl-C reaches this process, which passes it on once
+                preexec_fn=partial(die_with_parent, os.getpid()),  # noqa: PLW1509 (no threads yet)
+                env=os.environ | variables,
+            )
+        finally:
+            os.sched_setaffinity(0, all_cores)
+        assert self.process.stdout is not None
+        self.output = self.process.stdout.fileno()
+        os.set_blocking(self.output, False)
+        self._line = b""
+
+    def show(self) -> bool:
+        """Show what it has printed; False if there is nothing more."""
+        try:
+            found = os.read(self.output, CHUNK)
+        except BlockingIOError:
+            return False
+        *lines, self._line = (self._line + found).split(b"\n")
+        for line in lines:
+            self._show(self.command.label, line.decode(errors="replace"))
+        return bool(found)
+
+    def close(self) -> int:
+        """Its exit code."""
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return self.process.wait()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from spreeze.machine.facts import Gpu, Machine
-from spreeze.run.side_by_side import runs_at_once, share_cores
+from spreeze.run.side_by_side import RunCommand, SideBySide, runs_at_once, share_cores
 from spreeze.settings.config import Config
 
 GIB = 1 << 30
@@ -36,3 +38,20 @@ def test_the_scarcest_resource_decides_and_is_named(
 def test_each_run_has_cores_of_its_own() -> None:
     assert share_cores([0, 2, 4, 6, 8], 2) == [[0, 2], [4, 6, 8]]
     assert share_cores([3, 5], 2) == [[3], [5]]
+
+
+def test_the_next_command_is_asked_for_when_a_run_has_ended() -> None:
+    events: list[object] = []
+
+    def commands() -> Iterator[RunCommand]:
+        for label, month in (("good", "1"), ("bad", "13")):
+            events.append(f"asked for {label}")
+            yield RunCommand(label, ["calendar", "2024", month])
+
+    runs = SideBySide(commands(), 1, lambda label, line: events.append((label, line.strip())))
+    for ended in runs.train():
+        events.append((ended.command.label, ended.code != 0))
+    assert ("good", "January 2024") in events
+    order = [x for x in events if x in ("asked for bad", ("good", False), ("bad", True))]
+    assert order == [("good", False), "asked for bad", ("bad", True)]
+    assert runs.signal is None
