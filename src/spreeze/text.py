@@ -20,6 +20,11 @@ def short(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def plural(number: int, word: str) -> str:
+    """A number of things: "1 run", "2 runs"."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def clock(seconds: float) -> str:
     """A duration as 42 s, 3:05 or 1:02:03."""
     minutes, rest = divmod(int(seconds), 60)

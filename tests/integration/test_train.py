@@ -31,7 +31,7 @@ from spreeze.policy.load import load_policy
 from spreeze.roles import learner
 from spreeze.run import diagnosis
 from spreeze.run.launch import launch
-from spreeze.run.plan import _claim
+from spreeze.run.new_folder import claim_folder
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.start_up import Milestone
 from spreeze.settings.config import Config
@@ -608,7 +608,7 @@ def test_a_run_that_could_not_learn_in_its_time_has_failed(runs: str) -> None:
 @pytest.mark.fault("F19")
 def test_runs_that_start_in_the_same_second_have_different_names(runs: str) -> None:
     config = config_with(default_config(env="Pendulum-v1"), {"runs": runs})
-    paths = {_claim(config) for _ in range(5)}
+    paths = {claim_folder(config) for _ in range(5)}
     assert len(paths) == 5
 
 

@@ -8,19 +8,20 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from spreeze.store.curves import Estimate, group_runs, read_curve, standing
+from spreeze.store.curves import Estimate, describe_number, standing
+from spreeze.store.run_groups import group_runs
 from spreeze.store.rundir import RunDir
 from spreeze.text import short
 
-TITLES = ("settings", "seeds", "best return", "final return", "time to target")
-FOOTNOTE = "Interquartile means (means below four seeds), and their 95 % intervals over the seeds."
+TITLES = ("settings", "runs", "best return", "final return", "time to target")
+FOOTNOTE = "Interquartile means (means below four runs), and their 95 % intervals over the runs."
 
 
-def compare(runs: Sequence[RunDir]) -> tuple[list[dict[str, Any]], int]:
-    """A row for each group of runs that differ by the seed alone; and how many runs have no evaluation."""
-    able = [run for run in runs if len(read_curve(run))]
-    rows = [standing(group) for group in group_runs(able)]
-    return sorted(rows, key=lambda row: str(row["task"])), len(runs) - len(able)
+def compare(runs: Sequence[RunDir]) -> tuple[list[dict[str, Any]], list[RunDir]]:
+    """A row for each group of runs that differ by the seed alone; and the runs without an evaluation."""
+    groups, without = group_runs(runs)
+    rows = [standing(group) for group in groups]
+    return sorted(rows, key=lambda row: str(row["task"])), without
 
 
 def print_comparison(rows: Sequence[dict[str, Any]]) -> None:
@@ -35,7 +36,7 @@ def print_comparison(rows: Sequence[dict[str, Any]]) -> None:
             console.print(Text(str(task), "bold"), soft_wrap=True)
             _print_line(console, TITLES, widths, "dim")
         _print_line(console, words, widths)
-    if any(row["seeds"] > 1 for row in rows):
+    if any(row["runs"] > 1 for row in rows):
         console.print(Text(FOOTNOTE, "dim"), soft_wrap=True)
 
 
@@ -47,9 +48,9 @@ def _print_line(
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    several = row["seeds"] > 1
+    several = row["runs"] > 1
     best, final = _estimate(row["best"], several), _estimate(row["final"], several)
-    return [row["label"], str(row["seeds"]), best, final, _time(row)]
+    return [row["label"], describe_number(row), best, final, _time(row)]
 
 
 def _estimate(found: Estimate, several: bool) -> str:
@@ -62,5 +63,5 @@ def _time(row: dict[str, Any]) -> str:
     if row["target"] is None:
         return "-"
     if row["time_to_target"] is None:
-        return f"{row['reached']} of {row['seeds']} reached {short(row['target'])}"
-    return f"{_estimate(row['time_to_target'], row['seeds'] > 1)} s to {short(row['target'])}"
+        return f"{row['reached']} of {row['runs']} reached {short(row['target'])}"
+    return f"{_estimate(row['time_to_target'], row['runs'] > 1)} s to {short(row['target'])}"

@@ -22,6 +22,7 @@ from spreeze.run.side_by_side import RunCommand, SideBySide, runs_at_once
 from spreeze.settings.build import each_seed
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
+from spreeze.store.run_groups import describe_without
 from spreeze.store.rundir import RunDir
 from spreeze.text import short
 
@@ -144,7 +145,7 @@ def _report(base: str, folder: Path, ended: Sequence[Ended], num_runs: int) -> N
     if len(done) < num_runs:
         print(f"{len(done)} of {num_runs} runs are done and counted.")
     if without:
-        print(f"{without} of them have no evaluation.")
+        print(describe_without(without))
     if not rows:
         return
     print_comparison(rows)
@@ -152,8 +153,7 @@ def _report(base: str, folder: Path, ended: Sequence[Ended], num_runs: int) -> N
         print(f"No plot: {problems[0]}")
     else:
         image = folder / f"{base}.png"
-        with_curves = [run for run in done if (run.metrics / "evaluator-0.jsonl").exists()]
-        plot_runs(with_curves, "time").savefig(image, dpi=DPI)
+        plot_runs([run for run in done if run not in without], "time").savefig(image, dpi=DPI)
         print(f"Plot: {RunDir(image).short_path}")
     print(f"Runs: {RunDir(folder).short_path / base}-*")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from spreeze.errors import DamagedFile
-from spreeze.store.differences import Knobs, differing_knobs
+from spreeze.store.differences import Knobs, differing, used_knobs
 from spreeze.store.files import open_inside, read_json
 from spreeze.store.rundir import RunDir, run_facts
 
@@ -157,9 +157,8 @@ class RunIndex:
             tasks.setdefault(row["env"], []).append(row["id"])
         found: dict[str, Knobs] = {}
         for ids in tasks.values():
-            configs = [self._runs[run].read("config").get("config") for run in ids]
-            differing = differing_knobs([c if isinstance(c, dict) else {} for c in configs])
-            found |= {run: _bounded(knobs) for run, knobs in zip(ids, differing, strict=True)}
+            own = differing([used_knobs(self._runs[run].read("config")) for run in ids])
+            found |= {run: _bounded(knobs) for run, knobs in zip(ids, own, strict=True)}
         return found
 
 

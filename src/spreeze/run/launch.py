@@ -20,7 +20,8 @@ from spreeze.run.callbacks.desk import UserCode
 from spreeze.run.callbacks.load import check_calls, load_callbacks
 from spreeze.run.evaluation_envs import evaluation_envs, tried_out
 from spreeze.run.known_tasks import is_known, remember
-from spreeze.run.plan import Plan, create_run, describe_env, make_plan
+from spreeze.run.new_folder import create_run
+from spreeze.run.plan import Plan, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
 from spreeze.run.processes.servers import ForkServers
 from spreeze.run.signals import Interrupts
@@ -85,7 +86,8 @@ def launch(
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)
         listed = config.verbose or not is_known(plan.config)
-        plan = replace(plan, evaluation=evaluation, listed=listed)
+        names = tuple(type(callback).__name__ for callback in code.callbacks)
+        plan = replace(plan, evaluation=evaluation, listed=listed, callbacks=names)
         announce(plan)
         remember(plan.config)
         announce(Milestone.ROLES)

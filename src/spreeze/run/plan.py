@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
-import platform
-import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
 from spreeze.envs.inspect import inspect_env
 from spreeze.envs.targets import EnvTarget, NamedEnv, check_sendable, picklable_target
 from spreeze.errors import RunFailed, UsageError
-from spreeze.machine.facts import Machine, cpu_name
+from spreeze.machine.facts import Machine
 from spreeze.machine.limits import limit_problems
 from spreeze.rows import row_layout
+from spreeze.run.new_folder import claim_folder
 from spreeze.run.processes.call import CallFailed, CallKilled, CallTooLate, call
 from spreeze.run.processes.pool import Processes, StartFailed
 from spreeze.settings.auto import Probe, no_probe, resolve
@@ -42,9 +38,6 @@ from spreeze.settings.resume import Resumption, compare_with_resumed
 from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.settings.trial import try_algorithm
 from spreeze.spec import EnvSpec
-from spreeze.store.files import write_atomic
-from spreeze.store.rundir import RunDir
-from spreeze.text import without_secrets
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
 from spreeze.wires.documents import document_blocks
@@ -76,6 +69,8 @@ class Plan:
     """The networks that it starts with."""
     evaluation: tuple[NamedEnv, ...] = ()
     """The environments of evaluations; empty: the one that is trained on."""
+    callbacks: tuple[str, ...] = ()
+    """The names of the user's own code in the run."""
 
 
 def describe_env(
@@ -105,7 +100,7 @@ def describe_env(
             what = f"{name} was not ready in time. If it needs longer, raise --limits.construct-s."
         if isinstance(error, CallKilled):
             what = f"{name} could not be tried out. That may not be its own fault."
-        log = _claim(config) / "logs" / "probe.log"
+        log = claim_folder(config) / "logs" / "probe.log"
         with contextlib.suppress(OSError):  # on a full disk the terminal still shows it
             log.parent.mkdir()
             log.write_text(f"{error}\n")
@@ -234,66 +229,3 @@ def _probe_machine(
         say(f"the measurement failed ({error.cause}); rules of thumb decide instead")
         return None
     return save_cached(request, cast(ProbeResult, measured))
-
-
-def create_run(asked: Config, plan: Plan) -> RunDir:
-    """Create the run directory and write what is known before the start."""
-    path = _claim(plan.config)
-    try:
-        for folder in ("metrics", "checkpoints", "logs"):
-            (path / folder).mkdir()
-        _write_facts(path, asked, plan)
-    except OSError as error:
-        raise UsageError([f"the run cannot be stored in {path}: {error.strerror}"]) from None
-    return RunDir(path)
-
-
-def _write_facts(path: Path, asked: Config, plan: Plan) -> None:
-    config, machine = plan.config, plan.machine
-    reasons = {name: reason.text for name, reason in plan.reasons.items()}
-    stored = {"config": config.to_json(), "reasons": reasons, "asked": asked.to_json()}
-    if plan.started_from is not None:
-        stored["started_from"] = plan.started_from.to_json()
-    if plan.resumed is not None:
-        stored["resumed"] = plan.resumed.to_json()
-    write_atomic(path / "config.json", {**stored, "env_spec": plan.spec.to_json()})
-    write_atomic(
-        path / "system.json",
-        {
-            "command": without_secrets(sys.argv),
-            "cpu": cpu_name(),
-            "cores": machine.cores,
-            "memory_gib": round(machine.memory_bytes / 2**30, 1),
-            "gpus": [gpu.name for gpu in machine.gpus],
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "versions": {
-                name: version(name) for name in ("spreeze", "torch", "numpy", "gymnasium")
-            },
-        },
-    )
-
-
-def _claim(config: Config) -> Path:
-    """A folder for this run alone; creating it is the claim."""
-    # Absolute, because an environment may change the working directory.
-    folder = Path(config.runs).absolute()
-    if config.name is None:
-        stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        short = re.sub(r"[^\w.]+", "-", config.env).strip("-")[:80]
-        algo = config.algo.rpartition(":")[2].lower()
-        default = f"{short}-{algo}-{config.seed}-{stamp}"
-        names = [default, *(f"{default}-{i}" for i in range(2, 100))]
-    else:
-        names = [config.name]
-    for name in names:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).mkdir(mode=0o700)  # what the page's token guards is not for other users
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise UsageError([f"no run can be stored in {folder}: {error.strerror}"]) from None
-        return folder / name
-    hint = f"Give another --name, or continue it with --resume {names[0]}."
-    raise UsageError([f"run {folder / names[0]} exists already. {hint}"])

@@ -1,10 +1,14 @@
-"""Learning curves of runs and of other frameworks: the middle of the seeds and its interval."""
+"""Learning curves of runs and of other frameworks: the middle of the seeds and its interval.
+
+`run_groups` says which runs are seeds of one setting.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.errors import DamagedFile, UsageError
-from spreeze.store.differences import Knobs, compared_knobs, differing
 from spreeze.store.files import open_inside, read_json
 from spreeze.store.metrics import is_number, read_records
 from spreeze.store.rundir import RunDir
-from spreeze.text import plain
+from spreeze.text import plain, plural
 
 Numbers = NDArray[np.float64]
 CURVE_AXES = ("time", "steps", "updates")
@@ -39,10 +42,25 @@ class Group:
     label: str
     """The algorithm or framework, and the settings in which it differs from the task's other groups."""
     curves: list[Numbers] = field(default_factory=list)
-    """One array per seed, with rows (time_s, env_steps, updates, return)."""
+    """One array per run, with rows (time_s, env_steps, updates, return)."""
+    seeds: list[int | None] = field(default_factory=list)
+    """The seed of each run, if it is known."""
+    states: list[str] = field(default_factory=list)
+    """Whether each run has finished, is running, was interrupted ..."""
     seconds: list[float | None] = field(default_factory=list)
-    """Time to the target by seed, None if it was not reached. Empty if there was no target, or not one for all."""
+    """Time to the target by run, None if it was not reached. Empty if there was no target, or not one for all."""
     target: float | None = None
+
+    def counted(self) -> dict[str, Any]:
+        """How many runs and seeds there are, what their middle is, and how many runs have not finished, by state."""
+        runs = len(self.curves) or len(self.seconds)
+        known = [seed for seed in self.seeds if seed is not None]
+        return {
+            "runs": runs,
+            "seeds": len(set(known)) + runs - len(known),
+            "statistic": statistic(runs),
+            "unfinished": dict(Counter(state for state in self.states if state != "finished")),
+        }
 
 
 class Estimate(NamedTuple):
@@ -66,65 +84,6 @@ def read_curve(run: RunDir) -> Numbers:
             if all(is_number(value) for value in values):
                 rows.append([float(value or 0) for value in values])
     return np.array(rows, np.float64).reshape(-1, 4)
-
-
-def group_runs(runs: Sequence[RunDir]) -> list[Group]:
-    """Group runs by all that defines them but the seed: task, algorithm and settings. A run given twice is one."""
-    unique = {run.path.resolve(): run for run in runs}
-    kinds: dict[tuple[str, str], list[tuple[RunDir, Knobs]]] = {}
-    for run in unique.values():
-        knobs = _settings(run)
-        kind = plain(str(knobs.pop("env", "?"))[:200]), plain(str(knobs.pop("algo", "?"))[:200])
-        kinds.setdefault(kind, []).append((run, knobs))
-    groups: dict[tuple[str, str], Group] = {}
-    members: dict[tuple[str, str], list[RunDir]] = {}
-    for (task, algo), found in kinds.items():
-        for (run, _), own in zip(found, differing([knobs for _, knobs in found]), strict=True):
-            label = ", ".join(
-                [algo, *(f"{name} {plain(_value(own[name]))}" for name in sorted(own))]
-            )
-            curve = read_curve(run)
-            if not len(curve):
-                raise UsageError(
-                    [f"run {run.path} has no evaluation yet, so there is nothing to draw."]
-                )
-            group = groups.setdefault((task, label), Group(task, label))
-            group.curves.append(curve)
-            members.setdefault((task, label), []).append(run)
-    for key, group in groups.items():
-        _read_times(group, members[key])
-    return list(groups.values())
-
-
-def _read_times(group: Group, runs: Sequence[RunDir]) -> None:
-    """When each run reached its target, if all that have ended had the same one."""
-    told = [(run.read("config").get("config"), run.read("summary")) for run in runs]
-    targets = {config.get("target") if isinstance(config, dict) else None for config, _ in told}
-    target = targets.pop() if len(targets) == 1 else None
-    if not is_number(target) or not all(summary for _, summary in told):
-        return
-    group.target = float(target)  # type: ignore[arg-type]
-    seconds = [summary.get("time_to_target_s") for _, summary in told]
-    group.seconds = [float(s) if is_number(s) else None for s in seconds]  # type: ignore[arg-type]
-
-
-def _settings(run: RunDir) -> Knobs:
-    """What defines a run. What it chose itself for this machine does not: only what was asked for.
-
-    The algorithm's own settings count as they were resolved, whether they came from a flag, a preset or a rule.
-    """
-    stored = run.read("config")
-    config, asked = (
-        found if isinstance(found := stored.get(x), dict) else {} for x in ("config", "asked")
-    )
-    told = {**(asked or config), **{name: config.get(name) for name in ("env", "algo", "hyper")}}
-    return {name: value for name, value in compared_knobs(told).items() if name != "preset"}
-
-
-def _value(value: Any) -> str:
-    """A setting in a few words."""
-    parts = value if isinstance(value, list) else [value]
-    return " ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in parts)[:60]
 
 
 def read_comparison(file: Path) -> list[Group]:
@@ -167,9 +126,21 @@ def iqm(values: Numbers) -> Numbers:
     return middle
 
 
-def statistic(seeds: int) -> str:
+def statistic(values: int) -> str:
     """What the middle of so many values is."""
-    return "one run" if seeds == 1 else "mean" if seeds < FEW_SEEDS else "interquartile mean"
+    return "one run" if values == 1 else "mean" if values < FEW_SEEDS else "interquartile mean"
+
+
+def describe_number(counted: Mapping[str, Any]) -> str:
+    """How many seeds there are: "3 seeds", "3 runs with 2 seeds, 1 running"."""
+    runs, seeds = counted["runs"], plural(counted["seeds"], "seed")
+    number = seeds if runs == counted["seeds"] else f"{runs} runs with {seeds}"
+    return ", ".join([number, *_unfinished(counted)])
+
+
+def _unfinished(counted: Mapping[str, Any]) -> list[str]:
+    one = counted["runs"] == 1
+    return [state if one else f"{num} {state}" for state, num in counted["unfinished"].items()]
 
 
 def interval(values: Numbers, seed: int = 0) -> tuple[Numbers, Numbers]:
@@ -214,8 +185,7 @@ def standing(group: Group) -> dict[str, Any]:
     return {
         "task": group.task,
         "label": group.label,
-        "seeds": len(group.curves),
-        "statistic": statistic(len(group.curves)),
+        **group.counted(),
         "best": estimate([float(curve[:, 3].max()) for curve in group.curves]),
         "final": estimate([float(curve[-1, 3]) for curve in group.curves]),
         "target": group.target,
@@ -226,9 +196,7 @@ def standing(group: Group) -> dict[str, Any]:
 
 def facts(group: Group, axis: str) -> dict[str, Any]:
     """The numbers that are drawn for a group."""
-    seeds = len(group.curves) or len(group.seconds)
-    out: dict[str, Any] = {"task": group.task, "label": group.label, "seeds": seeds}
-    out["statistic"] = statistic(seeds)
+    out: dict[str, Any] = {"task": group.task, "label": group.label, **group.counted()}
     if group.curves:
         grid, values = on_grid(group.curves, axis)
         low, high = interval(values)

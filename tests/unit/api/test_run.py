@@ -89,7 +89,7 @@ def test_a_plot_is_that_of_the_command(tmp_path: Path) -> None:
     assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it"
     with pytest.raises(spreeze.UsageError, match="x=epochs"):
         run.plot(x="epochs")
-    with pytest.raises(spreeze.UsageError, match="no evaluation yet"):
+    with pytest.raises(spreeze.UsageError, match="1 run has no evaluation: c"):
         spreeze.Run(make_run(tmp_path, "c", num=0)).plot()
 
 

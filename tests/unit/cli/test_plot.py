@@ -49,7 +49,7 @@ def test_plots_are_refused_before_work_is_done(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf"):
         plot(["--out", str(tmp_path / "a.gif")], 0.0)
     run = make_run(tmp_path, "empty", num=0)
-    with pytest.raises(UsageError, match="no evaluation yet"):
+    with pytest.raises(UsageError, match="1 run has no evaluation: empty"):
         plot([str(run), "--out", str(tmp_path / "a.png")], 0.0)
 
 
@@ -60,3 +60,26 @@ def test_each_task_has_a_panel_of_its_own(tmp_path: Path) -> None:
     assert [axes.get_title() for axes in panels] == tasks[:4]
     legends = [axes.get_legend().get_texts()[0].get_text() for axes in panels]  # type: ignore[union-attr]
     assert legends == ["sac, mean of 2 seeds", *["sac, 1 seed"] * 3]
+
+
+def test_a_run_without_an_evaluation_is_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(make_run(tmp_path, name, num=num)) for name, num in (("a", 3), ("new", 0))]
+    assert plot([*runs, "--out", str(tmp_path / "a.svg")], 0.0) == 0
+    told = capsys.readouterr()
+    assert told.err == "1 run has no evaluation: new. Left out.\n"
+    assert "Pendulum-v1 sac: 1 seed\n" in told.out
+
+
+def test_more_lines_than_colours_differ_by_their_style(tmp_path: Path) -> None:
+    runs = []
+    for i in range(9):
+        run = make_run(tmp_path, str(i), num=3)
+        stored = json.loads((run / "config.json").read_text())
+        stored["config"]["learner"]["batch_size"] = 2**i
+        (run / "config.json").write_text(json.dumps(stored))
+        runs.append(RunDir(run))
+    (axes,) = plot_runs(runs, "time").axes
+    looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines}
+    assert len(looks) == 9

@@ -70,7 +70,7 @@ def test_runs_are_compared_by_setting_over_their_seeds(
     shown = capsys.readouterr().out
     assert "0 of 1 reached -200" in shown
     assert "12 [10, 14] s to -200" in shown
-    assert "1 more have no evaluation" in shown
+    assert "1 run has no evaluation: new" in shown
     with pytest.raises(UsageError, match="--sort"):
         main([str(tmp_path), "--compare", "--sort", "best"], 0.0)
 

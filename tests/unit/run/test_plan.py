@@ -19,7 +19,8 @@ from spreeze.cli.screen import Screen
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine import affinity as affinity_module
 from spreeze.machine.facts import Gpu, Machine
-from spreeze.run.plan import Plan, create_run, describe_env, make_plan
+from spreeze.run.new_folder import create_run
+from spreeze.run.plan import Plan, describe_env, make_plan
 from spreeze.run.processes.pool import Processes
 from spreeze.run.processes.servers import ForkServers, Server
 from spreeze.settings.auto.reason import Source

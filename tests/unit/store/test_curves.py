@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from fake_runs import make_run
 from spreeze.errors import UsageError
 from spreeze.store.curves import (
     Group,
+    describe_number,
     facts,
-    group_runs,
     interval,
     iqm,
     on_grid,
     read_comparison,
     time_to_target,
 )
-from spreeze.store.rundir import RunDir
 
 
 def test_the_interquartile_mean_cuts_a_quarter_at_either_end() -> None:
@@ -71,37 +67,6 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
         read_comparison(tmp_path / "y.json")
 
 
-def test_runs_are_seeds_of_one_setting_only_if_nothing_else_differs(tmp_path: Path) -> None:
-    names = ["a", "b", "other_task", "wide"]
-    runs = [make_run(tmp_path, name, seed=i) for i, name in enumerate(names)]
-    change(runs[2], env="Ant-v5")
-    change(runs[3], hyper={"gamma": 0.9, "hidden": [8, 8]})
-    change(runs[1], learner={"threads": 7})  # it chose this itself
-    groups = group_runs([RunDir(path) for path in runs])
-    assert [(group.task, group.label, len(group.curves)) for group in groups] == [
-        ("Pendulum-v1", "sac, algo.gamma 0.99, algo.hidden auto", 2),
-        ("Pendulum-v1", "sac, algo.gamma 0.9, algo.hidden 8 8", 1),
-        ("Ant-v5", "sac", 1),
-    ]
-
-
-def test_a_run_that_is_given_twice_is_one(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "a")
-    again = RunDir(run.parent / "." / "a")
-    (group,) = group_runs([RunDir(run), again])
-    assert len(group.curves) == 1
-
-
-def change(run: Path, **values: Any) -> None:
-    """Change the stored config; what was asked for stays."""
-    stored = json.loads((run / "config.json").read_text())
-    stored.setdefault("asked", dict(stored["config"]))
-    for name, value in values.items():
-        inner = stored["config"][name]
-        stored["config"][name] = inner | value if isinstance(inner, dict) else value
-    (run / "config.json").write_text(json.dumps(stored))
-
-
 @pytest.mark.parametrize(
     ("seeds", "name"), [(1, "one run"), (3, "mean"), (4, "interquartile mean")]
 )
@@ -109,3 +74,19 @@ def test_means_are_called_what_they_are(seeds: int, name: str) -> None:
     curve = np.array([[1.0, 0, 0, 10.0], [3.0, 0, 0, 30.0]])
     found = facts(Group("task", "x", curves=[curve] * seeds), "time")
     assert (found["statistic"], found["seeds"]) == (name, seeds)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "states", "words"),
+    [
+        ([3], ["finished"], "1 seed"),
+        ([3], ["running"], "1 seed, running"),
+        ([1, 2, None], ["finished", "killed", "running"], "3 seeds, 1 killed, 1 running"),
+        ([1, 1, 2], ["finished"] * 3, "3 runs with 2 seeds"),
+    ],
+)
+def test_seeds_are_counted_once_and_runs_that_have_not_finished_are_marked(
+    seeds: list[int | None], states: list[str], words: str
+) -> None:
+    group = Group("task", "x", [np.zeros((1, 4))] * len(seeds), seeds, states)
+    assert describe_number(group.counted()) == words

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from spreeze.bench.result import check_seconds, write_result
 from spreeze.errors import UsageError
+from spreeze.store.curves import statistic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,8 @@ def main(arguments: list[str]) -> int:
 
 def _show(result: dict[str, Any]) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in ("framework", "seconds (IQM)", "95 %", "reached", "by seed"):
+    middle_of = statistic(len(result["seeds"]))
+    for column in ("framework", f"seconds ({middle_of})", "95 %", "reached", "by seed"):
         table.add_column(column)
     for name, seconds in result["wall_s"].items():
         middle, low, high = result["iqm_s"][name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,8 @@ LABELS = {"time": "wall-clock time [s]", "steps": "env steps", "updates": "updat
 PANELS_BESIDE = 3
 """Panels in one row."""
 COLOURS = ("#0f766e", "#d0562f", "#2f6fd0", "#7c4fc9", "#a3690f", "#b8327f", "#64748b")
+STYLES = ("-", "--", ":", "-.")
+"""Of lines, once all colours are used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +52,10 @@ def main(arguments: list[str], _started_s: float) -> int:
     args = tyro.cli(Arguments, args=arguments, prog="spreeze plot")
     path = Path(args.out)
     check(args, path)
-    from spreeze.store.curves import facts, group_runs, read_comparison
+    from spreeze.store.curves import facts, read_comparison
 
     names = args.runs_given or (None,)
-    groups = group_runs([find_run(name, Path(args.runs)) for name in names])
+    groups = _groups([find_run(name, Path(args.runs)) for name in names])
     for file in args.compare:
         groups += read_comparison(Path(file))
     if args.x != "time" and any(not group.curves for group in groups):
@@ -94,15 +97,27 @@ def missing_library() -> list[str]:
 
 def plot_runs(runs: list[RunDir], axis: str) -> Figure:
     """The curves of runs in one picture."""
-    from spreeze.store.curves import CURVE_AXES, facts, group_runs
+    from spreeze.store.curves import CURVE_AXES, facts
 
     problems = missing_library()
     if axis not in CURVE_AXES:
         problems.append(f"x={axis}: must be one of {', '.join(CURVE_AXES)}.")
     if problems:
         raise UsageError(problems)
-    groups = group_runs(runs)
+    groups = _groups(runs)
     return draw(groups, [facts(group, axis) for group in groups], axis)
+
+
+def _groups(runs: list[RunDir]) -> list[Group]:
+    """What is drawn. Runs without an evaluation are left out; UsageError if no other is there."""
+    from spreeze.store.run_groups import describe_without, group_runs
+
+    groups, without = group_runs(runs)
+    if without and not groups:
+        raise UsageError([f"nothing to draw: {describe_without(without)}."])
+    if without:
+        print(f"{describe_without(without)}. Left out.", file=sys.stderr)
+    return groups
 
 
 def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str) -> Figure:
@@ -121,7 +136,8 @@ def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str) -> Figure:
         for task, axes in zip(tasks, panels, strict=False):
             shown = [pair for pair in zip(groups, drawn, strict=True) if pair[0].task == task]
             for i, (group, values) in enumerate(shown):
-                _draw_group(axes, group, values, COLOURS[i % len(COLOURS)])
+                line = STYLES[i // len(COLOURS) % len(STYLES)]
+                _draw_group(axes, group, values, COLOURS[i % len(COLOURS)], line)
             axes.set_title(task)
             axes.set_xlabel(LABELS[axis])
             axes.set_ylabel("evaluation return")
@@ -133,11 +149,11 @@ def draw(groups: list[Group], drawn: list[dict[str, Any]], axis: str) -> Figure:
     return figure
 
 
-def _draw_group(axes: Any, group: Group, values: dict[str, Any], colour: str) -> None:
+def _draw_group(axes: Any, group: Group, values: dict[str, Any], colour: str, style: str) -> None:
     """Draw a line with a band for a group with curves, and a point at the target for another."""
     label = f"{group.label}, {_seeds(values)}"
     if group.curves:
-        axes.plot(values["x"], values["middle"], color=colour, lw=1.8, label=label)
+        axes.plot(values["x"], values["middle"], color=colour, ls=style, lw=1.8, label=label)
         if len(group.curves) > 1:
             low, high = values["low"], values["high"]
             axes.fill_between(values["x"], low, high, color=colour, alpha=0.18, lw=0)
@@ -146,10 +162,12 @@ def _draw_group(axes: Any, group: Group, values: dict[str, Any], colour: str) ->
         bar = [[middle - low], [high - middle]]
         axes.errorbar([middle], [group.target or 0.0], xerr=bar, fmt="o", color=colour, label=label)
     else:
-        axes.plot([], [], color=colour, label=f"{group.label}: target not reached")
+        axes.plot([], [], color=colour, ls=style, label=f"{group.label}: target not reached")
 
 
 def _seeds(values: dict[str, Any]) -> str:
     """How many seeds there are, and what their middle is."""
-    seeds = values["seeds"]
-    return "1 seed" if seeds == 1 else f"{values['statistic']} of {seeds} seeds"
+    from spreeze.store.curves import describe_number
+
+    number = describe_number(values)
+    return number if values["runs"] == 1 else f"{values['statistic']} of {number}"

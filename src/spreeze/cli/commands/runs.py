@@ -91,6 +91,7 @@ def _compare(args: Arguments) -> int:
     """Print the comparison."""
     from spreeze.cli.comparison import compare, print_comparison
     from spreeze.store.curves import Estimate
+    from spreeze.store.run_groups import describe_without
 
     rows, without = compare(list_runs(Path(args.runs)))
     if args.json is not None:
@@ -111,7 +112,7 @@ def _compare(args: Arguments) -> int:
     else:
         print(f"No run in {args.runs}/ has an evaluation yet. Start one: spreeze train Pendulum-v1")
     if rows and without:
-        print(f"{without} more have no evaluation.")
+        print(describe_without(without))
     return 0
 
 
