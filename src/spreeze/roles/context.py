@@ -122,8 +122,9 @@ class Context:
         if config.max_steps is not None:
             shares.append(self.control.env_steps / config.max_steps)
         if config.time_s is not None and not config.serial:  # where steps stand for time
-            shares.append(self.now() / config.time_s)
-        return min(int(1000 * max(shares)), 1000) / 1000
+            began_s = float(self.control.supervisor["training_began_s"])
+            shares.append((self.now() - began_s) / config.time_s if began_s else 0.0)
+        return max(0, min(int(1000 * max(shares)), 1000)) / 1000
 
     def env_guard(self) -> EnvGuard:
         """Counts what the environments of this role do wrong; the newest traceback is kept beside its log."""

@@ -105,7 +105,9 @@ class Progress:
 
     def begin_training(self) -> None:
         """All roles are started now; later calls change nothing."""
-        self._began_s = self._began_s or self._clock()
+        if self._began_s is None:
+            self._began_s = self._clock()
+            self._control.supervisor["training_began_s"] = self.elapsed_s
 
     @property
     def batch_size(self) -> int:

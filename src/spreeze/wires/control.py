@@ -70,6 +70,7 @@ SUPERVISOR = [
     ("exploration", "<f8"),  # a factor on the noise or epsilon of samplers; 0: as configured
     ("checkpoints_asked", "<i8"),  # how often someone has asked for a checkpoint at once
     ("evaluations_asked", "<i8"),  # the same for an evaluation
+    ("training_began_s", "<f8"),  # when all roles were started; 0 until then
     ("resumed_steps", "<i8"),  # env steps at which the roles started; seeds depend on it
 ]
 LEARNER = [

@@ -80,10 +80,16 @@ def assert_equal_to_one_device(
     two.prepare()
     num = 5 * two.chunk
     torch.manual_seed(3)
-    for _ in range(num // one.chunk):
+    for i in range(num // one.chunk):
+        if i * one.chunk == 2 * two.chunk:  # as a schedule does
+            one.set_learning_rate(5e-3)
+            one.set_entropy_shift(-0.5)
         one.run_eager()
     torch.manual_seed(3)
-    for _ in range(num // two.chunk):
+    for i in range(num // two.chunk):
+        if i == 2:
+            two.set_learning_rate(5e-3)
+            two.set_entropy_shift(-0.5)
         two.run()
         assert two.age == two.age_bound == 0
     two.pause()

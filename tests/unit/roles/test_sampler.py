@@ -68,6 +68,20 @@ def test_exploration_follows_its_schedule_over_the_steps(stage: Any) -> None:
         assert exploration.policy._scales == (None if factor == 1 else pytest.approx(factor))
 
 
+def test_a_schedule_over_the_time_begins_with_the_training(stage: Any) -> None:
+    made = stage(
+        **{"time": "100s", "algo.exploration_schedule": "linear", "algo.exploration_end": 0.5}
+    )
+    context, _ = made.samplers[0]
+    made.seconds = 30.0  # imports, the probe and the start of processes
+    assert context.share_done == 0
+    made.control.supervisor["training_began_s"] = 30.0
+    shares = []
+    for made.seconds in (30.0, 80.0, 130.0, 140.0):
+        shares.append(context.share_done)
+    assert shares == [0, 0.5, 1, 1], "it ends when the run does"
+
+
 @pytest.mark.fault("F31")
 def test_rows_have_the_version_of_the_policy_that_acted(stage: Any) -> None:
     made = stage(**{"algo.n_step": 1, "sampler.random_steps": 0})

@@ -181,6 +181,7 @@ def test_training_counts_from_the_start_of_the_roles(stage: Any) -> None:
     made.progress.begin_training()
     snap = made.after(1)
     assert (snap.time_s, snap.training_s) == (10, 3)
+    assert made.control.supervisor["training_began_s"] == 7, "schedules count from there"
     summary = made.progress.summary(FINISHED)
     assert (summary["wall_s"], summary["before_training_s"]) == (10, 7)
 
