@@ -7,21 +7,15 @@ a role: it reads the weights from their wire.)
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-from importlib.util import find_spec
 
 import cloudpickle
 
-from spreeze.dashboard.access import Access
-from spreeze.dashboard.token import TokenFile, new_token
+from spreeze.dashboard.local_page import LocalPage, can_serve
 from spreeze.envs.suites import advice
 from spreeze.run.processes.pool import Observer
 from spreeze.settings.config import Config
 from spreeze.store.rundir import RunDir
-
-TOKEN_FILE = "dashboard.token"  # noqa: S105
 
 
 class Observers:
@@ -36,8 +30,7 @@ class Observers:
         self.status: dict[str, str] = {}
         """What status.json says about the page: its address without the token."""
         self._run_dir = run_dir
-        self._socket: socket.socket | None = None
-        self._token: TokenFile | None = None
+        self._page: LocalPage | None = None
         self._learner_cores = config.learner_cores if config.cores == "separate" else 0
         self._end_reader, self._end_writer = os.pipe()
         if config.serial:
@@ -50,34 +43,21 @@ class Observers:
             self.all.append(Observer("tracker", function, payload, (self._end_reader,)))
 
     def _open_page(self) -> None:
-        if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        if not can_serve():
             self.notes.append(f"no live page. {advice('dashboard')}")
             return
         try:
-            listening = socket.create_server(("127.0.0.1", 0))
+            page = LocalPage(self._run_dir.path)
         except OSError as error:
             self.notes.append(f"no live page: cannot open a local port ({error})")
             return
-        self._socket = listening
-        port, token = listening.getsockname()[1], new_token()
-        self._show_token(token)
-        self.status = {"url": f"http://127.0.0.1:{port}/"}
-        self.page = f"http://127.0.0.1:{port}/?token={token}"
-        access = Access(port=port, token=token)
-        payload = cloudpickle.dumps((self._run_dir.path, access, self._learner_cores))
+        self._page = page
+        self.page, self.status = page.address, {"url": page.url}
+        self.notes += page.notes
+        payload = cloudpickle.dumps((self._run_dir.path, page.access, self._learner_cores))
         function = "spreeze.dashboard.server:observer_main"
-        fds = (self._end_reader, listening.fileno())
+        fds = (self._end_reader, page.listening.fileno())
         self.all.append(Observer("dashboard", function, payload, fds))
-
-    def _show_token(self, token: str) -> None:
-        """Link the token into the run directory, for programs of this user."""
-        self._token = TokenFile(token)
-        try:
-            (self._run_dir.path / TOKEN_FILE).symlink_to(self._token.path)
-        except OSError as error:  # not every file system has links
-            self.notes.append(
-                f"there is no {TOKEN_FILE} ({error.strerror}): read {self._token.path}"
-            )
 
     def announce_end(self) -> None:
         """Tell them that everything is written; the token is deleted."""
@@ -85,14 +65,12 @@ class Observers:
             os.close(self._end_writer)
             self._end_writer = -1
             self.status = {}
-            if self._token is not None:
-                self._token.close()
-                with contextlib.suppress(OSError):  # such as a disk that is read-only by now
-                    (self._run_dir.path / TOKEN_FILE).unlink(missing_ok=True)
+            if self._page is not None:
+                self._page.forget_token()
 
     def close(self) -> None:
         """Free the port."""
         self.announce_end()
         os.close(self._end_reader)
-        if self._socket is not None:
-            self._socket.close()
+        if self._page is not None:
+            self._page.close()

@@ -28,7 +28,7 @@ def test_a_run_without_a_page_opens_no_port(tmp_path: Path, knobs: dict[str, Any
 def test_without_the_extra_a_run_goes_on_and_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spreeze.run.observers.find_spec", lambda _: None)
+    monkeypatch.setattr("spreeze.dashboard.local_page.find_spec", lambda _: None)
     observers = Observers(default_config(), RunDir(tmp_path))
     observers.close()
     assert observers.all == []

@@ -6,12 +6,12 @@ import ipaddress
 import socket
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import tyro
 
 from spreeze.dashboard.access import LOCAL_NAMES, Access
+from spreeze.dashboard.local_page import can_serve
 from spreeze.dashboard.token import TokenFile, new_token
 from spreeze.envs.suites import advice
 from spreeze.errors import UsageError
@@ -39,11 +39,8 @@ class Arguments:
 def main(arguments: list[str], _started_s: float) -> int:
     """Serve until Ctrl-C."""
     args = tyro.cli(Arguments, args=arguments, prog="spreeze dashboard")
-    for module in ("starlette", "uvicorn"):
-        if find_spec(module) is None:
-            raise UsageError(
-                [f"the page needs packages that are not installed. {advice('dashboard')}"]
-            )
+    if not can_serve():
+        raise UsageError([f"the page needs packages that are not installed. {advice('dashboard')}"])
     check(args)
     folder, first = _folder_and_run(args)
     try:
