@@ -183,6 +183,8 @@ def _make_losses(
 ) -> tuple[Callable[..., tuple[Tensor, Metrics]], Callable[..., tuple[Tensor, Metrics]]]:
     import torch
 
+    from spreeze.networks import mean_and_std
+
     smallest_std = SMALLEST_ADVANTAGE if config.normalise_reward else 1e-6
 
     def critic_loss(
@@ -202,8 +204,8 @@ def _make_losses(
         now, entropy = log_prob(actor, batch)
         ratio = (now - batch.log_prob).exp()
         advantage, _ = advantages(critic, ratio.detach(), batch)
-        std = advantage.std().clamp(min=smallest_std)
-        advantage = ((advantage - advantage.mean()) / std).detach()
+        mean, std = mean_and_std(advantage)
+        advantage = ((advantage - mean) / std.clamp(min=smallest_std)).detach()
         clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
         surrogate = torch.minimum(ratio * advantage, clipped * advantage).mean()
         weight = config.entropy + batch.entropy_shift

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from spreeze.learning.replay import MIN_PRIORITY, Replay
 from spreeze.learning.replay_memory import blocking_event
+from spreeze.networks import ranks
 from spreeze.rows import Batch, Layout
 
 
@@ -21,13 +22,16 @@ def draw(data: Tensor, window: Tensor, uniform: Tensor) -> Tensor:
 def draw_by_priority(
     priorities: Tensor, window: Tensor, uniform: Tensor, correction: float
 ) -> tuple[Tensor, Tensor]:
-    """Indices of rows in proportion to their priority, and the importance weight of each."""
+    """Indices of rows in proportion to their priority, and the importance weight of each.
+
+    Each rank draws its part of a batch from its own rows: a row's share of theirs is what counts.
+    """
     ends = priorities.double().cumsum(0)
     index = torch.searchsorted(ends, uniform.double() * ends[-1], right=True)
     index = index.clamp(max=len(priorities) - 1)
     share = priorities[index] / ends[-1].float()
     weight = (share * window[1]).clamp(min=MIN_PRIORITY) ** -correction
-    return index, weight / weight.amax()
+    return index, weight / ranks.largest(weight.amax())
 
 
 def gather(data: Tensor, index: Tensor, columns: dict[str, slice], steps: int = 1) -> Batch:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from spreeze.networks import ranks
 from spreeze.rows import Batch
 from spreeze.spec import LARGEST_RETURN, OBS_CLIP
 
@@ -45,25 +46,27 @@ def update_statistics(stats: Tensor, batch: Batch, memory: float) -> Tensor:
     """The statistics after one more batch. After `memory` rows, old rows start to fade."""
     count, mean, var, return_mean, return_var, largest = _split(stats)
     rows = _subsample(batch.obs.reshape(-1, len(mean))).clamp(-MAX_VALUE, MAX_VALUE)
-    total = count + len(rows)
-    mean, var = _merge(mean, var, rows, len(rows) / total)
+    seen = len(rows) * ranks.num_ranks()
+    total = count + seen
+    mean, var = _merge(mean, var, rows, seen / total)
     past = _subsample(batch.past_return.reshape(-1, 1)).clamp(-MAX_VALUE, MAX_VALUE)
     if len(past):
-        return_mean, return_var = _merge(return_mean, return_var, past, len(rows) / total)
-        largest = torch.maximum(largest, past.abs().amax(0))
+        return_mean, return_var = _merge(return_mean, return_var, past, seen / total)
+        largest = torch.maximum(largest, ranks.largest(past.abs().amax(0)))
     count = total.clamp(max=memory)
     return torch.cat([count, mean, var, return_mean, return_var, largest])
 
 
 def _subsample(rows: Tensor) -> Tensor:
     """Every n-th row. n is odd, because segments have an even length and all their steps should count."""
-    return rows[:: len(rows) // STEPS_PER_BATCH | 1]
+    return rows[:: len(rows) * ranks.num_ranks() // STEPS_PER_BATCH | 1]
 
 
 def _merge(mean: Tensor, var: Tensor, rows: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of old and new rows together; `share` is the share of the new ones."""
-    step = rows.mean(0) - mean
-    within = torch.lerp(var, rows.var(0, correction=0), share)
+    new_mean, new_var = ranks.pooled(rows.mean(0), rows.var(0, correction=0))
+    step = new_mean - mean
+    within = torch.lerp(var, new_var, share)
     # Clamp: rounding may put the share slightly above 1, and a variance of 0 slightly below 0.
     return mean + share * step, (within + share * (1 - share) * step.square()).clamp(min=0)
 

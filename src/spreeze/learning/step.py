@@ -30,6 +30,7 @@ from spreeze.learning.update import (
     update,
     with_statistics,
 )
+from spreeze.networks import ranks
 from spreeze.rows import Batch, Layout
 
 StepFunction = Callable[..., Sequence[Tensor]]
@@ -76,9 +77,11 @@ class UpdateOutputs(NamedTuple):
 class UpdateStep:
     """A round of updates, or one part of it. Call it with flat tensors, like its compiled form."""
 
-    def __init__(self, algorithm: Algorithm, layout: Layout, part: Part = "whole") -> None:
-        """The update of `algorithm` on rows of `layout`."""
-        self._algorithm, self._part = algorithm, part
+    def __init__(
+        self, algorithm: Algorithm, layout: Layout, part: Part = "whole", num_ranks: int = 1
+    ) -> None:
+        """The update of `algorithm` on rows of `layout`; `num_ranks` processes share each batch."""
+        self._algorithm, self._part, self._num_ranks = algorithm, part, num_ranks
         self._columns = layout.columns()
         self._steps = algorithm.config.row_format().segment
         self._power, self._correction = algorithm.config.priorities()
@@ -135,7 +138,11 @@ class UpdateStep:
         return UpdateOutputs(state, metrics, drawn, priorities, rows)
 
     def run(self, inputs: UpdateInputs) -> UpdateOutputs:
-        """One round; pure."""
+        """One round; pure, but for the numbers of other ranks."""
+        with ranks.sharing(self._num_ranks):
+            return self._run(inputs)
+
+    def _run(self, inputs: UpdateInputs) -> UpdateOutputs:
         data, weight = inputs.data, None
         if inputs.priorities is not None:
             index, weight = draw_by_priority(

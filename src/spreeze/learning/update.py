@@ -15,6 +15,7 @@ from torch import Tensor
 from spreeze.algos.base import Algorithm, Metrics
 from spreeze.learning.running_statistics import normalise_batch, update_statistics
 from spreeze.learning.state import StateName, TrainingState
+from spreeze.networks import ranks
 from spreeze.rows import Batch
 
 Loss = Callable[[Tensor], tuple[Tensor, Metrics]]
@@ -55,6 +56,8 @@ def gradient(
 ) -> Gradient:
     """The gradient of a loss by its parameters, clipped to `max_norm`, and by `weight` if given.
 
+    It is that of the whole batch, if other ranks have rows of it. The metrics are of this rank's rows.
+
     Plain autograd: `torch.func.grad` gives the same numbers, but its first call imports all of
     torch._dynamo, which takes a second.
     """
@@ -62,6 +65,7 @@ def gradient(
     with torch.enable_grad():
         value, metrics = loss(leaf)
         grad, *by_weight = torch.autograd.grad(value, [leaf] if weight is None else [leaf, weight])
+    grad = ranks.mean(grad)
     if max_norm is not None:
         grad = grad * (max_norm / (grad.norm() + 1e-6)).clamp(max=1)
     return Gradient(grad, by_weight[0] if by_weight else None, metrics)

@@ -46,6 +46,8 @@ class UpdateSetup:
     """Learning rate and tau."""
     chunk: int = 1
     """Updates per call of `run`, rounded up to whole rounds."""
+    num_ranks: int = 1
+    """How many processes share each batch; `replay` has the rows of this one."""
 
 
 class Updater:
@@ -60,9 +62,10 @@ class Updater:
         replay = setup.replay
         self.batch_size = setup.batch_size
         self.algorithm = setup.algorithm
-        self.plain = UpdateStep(setup.algorithm, replay.layout, self.part)
+        self.plain = UpdateStep(setup.algorithm, replay.layout, self.part, setup.num_ranks)
         """The update that is not compiled."""
         self.layout, self.device = replay.layout, replay.device
+        self._num_ranks = setup.num_ranks
         self._round = setup.algorithm.config.critic_updates()
         self._replay = replay
         self._action_size = replay.layout.size("action")
@@ -186,16 +189,20 @@ class Updater:
         """The batches of one chunk, if the device cannot read the replay."""
         if self._replay.sampled_on_host and batch_size not in self._batches:
             self._batches[batch_size] = HostSampledBatches(
-                self._replay, self._num_rounds, self._round * batch_size
+                self._replay, self._num_rounds, self._rows_per_round(batch_size)
             )
         return self._batches.get(batch_size)
 
     def _draw_random(self, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
         """Uniform numbers and noise for `num` rounds."""
-        rows = self._round * batch_size
+        rows = self._rows_per_round(batch_size)
         uniform = torch.rand(num, rows, device=self.device)
         shape = (num, 2, rows, self._action_size)
         return uniform, torch.randn(shape, device=self.device)
+
+    def _rows_per_round(self, batch_size: int) -> int:
+        """Rows that one round draws: of each batch those that are this rank's."""
+        return self._round * (batch_size // self._num_ranks)
 
     def _take_over(self, state: TrainingState, metrics: Tensor) -> None:
         if self.device.type == "cpu":

@@ -22,6 +22,7 @@ from spreeze.networks.layers import (
     mlp_shapes,
     unfused_arithmetic,
 )
+from spreeze.networks.ranks import mean_and_std
 
 __all__ = [
     "Arithmetic",
@@ -33,6 +34,7 @@ __all__ = [
     "atoms",
     "gather_action",
     "init_uniform",
+    "mean_and_std",
     "mlp",
     "mlp_network",
     "mlp_shapes",
