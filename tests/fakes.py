@@ -345,8 +345,8 @@ class SpaceEnv(ReachEnv):
         self, obs: gym.Space[Any] | None = None, action: gym.Space[Any] | None = None
     ) -> None:
         super().__init__()
-        self.observation_space = obs or self.observation_space
-        self.action_space = action or self.action_space
+        self.observation_space = self.observation_space if obs is None else obs
+        self.action_space = self.action_space if action is None else action
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super(ReachEnv, self).reset(seed=seed)

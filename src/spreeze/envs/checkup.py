@@ -26,6 +26,7 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.envs.step_result import StepResult
 from spreeze.envs.stepping import make_stepper
 from spreeze.envs.targets import EnvTarget, make_env
+from spreeze.envs.traps import ADVICE
 from spreeze.errors import EnvBroken, UsageError
 from spreeze.spec import EnvSpec
 
@@ -156,6 +157,15 @@ def _spaces(patient: Patient) -> Found:
     actions = spec.num_actions or f"{spec.action_shape} in bounds"
     limit = spec.max_episode_steps or "no"
     yield Grade.OK, f"observations {spec.obs_shape}, actions {actions}, {limit} step limit", ""
+
+
+def _traps(patient: Patient) -> Found:
+    """What training would silently disregard."""
+    assert patient.spec is not None
+    for trap in patient.spec.traps:
+        yield Grade.WARNING, *ADVICE[trap]
+    if not patient.spec.traps:
+        yield Grade.OK, "nothing that training would disregard", ""
 
 
 def _speed(patient: Patient) -> Found:
@@ -290,6 +300,7 @@ def _left_behind(_: Patient) -> Found:
 CHECKS = {
     "start": _made,
     "spaces": _spaces,
+    "traps": _traps,
     "speed": _speed,
     "seeds": _seeds,
     "steps": _play,

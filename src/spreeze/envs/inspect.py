@@ -10,7 +10,6 @@ import dataclasses
 import math
 import time
 import traceback
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -29,13 +28,14 @@ from spreeze.envs.targets import (
     missing_extra,
     unknown_env,
 )
+from spreeze.envs.traps import find_traps, has_several_agents
 from spreeze.errors import UsageError
-from spreeze.spec import EnvSpec, Trap, flatten_obs
+from spreeze.spec import EnvSpec, flatten_obs
 
 RANDOM_STEPS, RANDOM_S = 200, 0.05
 """Most steps and seconds of random actions before a run."""
-ENOUGH_STEPS = 100
-"""Steps without a reward that are worth a word."""
+ENOUGH_STEPS, NO_REWARD_S = 100, 1.0
+"""Steps without a reward that are worth a word, and the most seconds that are spent to make so many."""
 
 
 def inspect_env(target: EnvTarget, name: str, hurry: bool = True) -> EnvSpec:
@@ -58,6 +58,8 @@ def inspect_env(target: EnvTarget, name: str, hurry: bool = True) -> EnvSpec:
         raise
     construct_s = time.perf_counter() - began_s
     try:
+        if has_several_agents(env):
+            raise UsageError([_several_agents(name)])
         if not isinstance(env, gym.Env | VectorEnv):
             raise UsageError([_no_env(name, env)])
         spec = _describe(name if is_named(name) else f"{_own_name(env)} ({ANONYMOUS})", env)
@@ -73,7 +75,7 @@ def inspect_env(target: EnvTarget, name: str, hurry: bool = True) -> EnvSpec:
             construct_s=construct_s,
             reset_s=resets.slowest_s,
             random_episode=play.random_episode,
-            traps=tuple(_traps(env, resets, play)),
+            traps=tuple(find_traps(env, {*resets.info, *play.info}, play.found_reward)),
         )
         # EnvPool makes as many environments as it is asked for.
         return (
@@ -97,28 +99,19 @@ def _own_name(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> str:
     return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
+def _several_agents(name: str) -> str:
+    return (
+        f"env {name}: it has several agents, and Spreeze trains one. Wrap it as a gymnasium.Env in which "
+        "you control one agent; the others may follow a policy from spreeze.load."
+    )
+
+
 def _no_env(name: str, made: Any) -> str:
     """What to say of something that is no environment of Gymnasium."""
-    if hasattr(made, "possible_agents") or hasattr(made, "agent_iter"):
-        return (
-            f"env {name}: it has several agents, and Spreeze trains one. Wrap it as a gymnasium.Env in which "
-            "you control one agent; the others may follow a policy from spreeze.load."
-        )
     return (
         f"env {name}: made a {type(made).__name__}, not a gymnasium.Env. "
         "Environments of the old gym package need a wrapper such as shimmy's."
     )
-
-
-def _traps(env: Any, reset: _Resets, play: _Play) -> Iterator[Trap]:
-    """What the user should know before the run."""
-    if "action_mask" in reset.info or "action_mask" in play.info:
-        yield Trap.ACTION_MASK
-    space = env.single_observation_space if isinstance(env, VectorEnv) else env.observation_space
-    if isinstance(space, gym.spaces.Dict) and {"achieved_goal", "desired_goal"} <= space.keys():
-        yield Trap.GOALS
-    if play.steps >= ENOUGH_STEPS and not play.any_reward:
-        yield Trap.NO_REWARD
 
 
 def evaluation_env(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
@@ -258,8 +251,8 @@ class _Play(NamedTuple):
     """Microseconds of an undisturbed step; slightly too high, because Gymnasium's checker runs too."""
     random_episode: float | None
     """Steps after which they end an episode, if they do."""
-    steps: int
-    any_reward: bool
+    found_reward: bool
+    """Whether a reward was found, or too few steps were made to tell."""
     info: dict[str, Any]
     """What the newest step told."""
 
@@ -267,7 +260,7 @@ class _Play(NamedTuple):
 def _play_randomly(
     env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], reset: _Resets, most_s: float
 ) -> _Play:
-    """Act at random for a moment, of at most so many seconds.
+    """Act at random for a moment, of at most so many seconds; longer if there is no reward yet.
 
     An environment that raises here has made some steps before: the run deals with it.
     """
@@ -278,7 +271,10 @@ def _play_randomly(
     ends, any_reward, began_s = 0, False, time.perf_counter()
     info: dict[str, Any] = {}
     with contextlib.suppress(Exception):
-        while len(spent_s) < RANDOM_STEPS and time.perf_counter() - began_s < most_s:
+        while len(spent_s) < RANDOM_STEPS:
+            told = any_reward or num * len(spent_s) >= ENOUGH_STEPS
+            if time.perf_counter() - began_s >= (most_s if told else max(most_s, NO_REWARD_S)):
+                break
             action = env.action_space.sample()
             before_s = time.perf_counter()
             _, reward, terminated, truncated, info = env.step(action)
@@ -288,4 +284,4 @@ def _play_randomly(
             reset.where(terminated | truncated)
     step_us = 1e6 * sorted(spent_s)[len(spent_s) // 4] / num if spent_s else None
     episode = num * len(spent_s) / ends if ends else None
-    return _Play(step_us, episode, num * len(spent_s), any_reward, info)
+    return _Play(step_us, episode, any_reward or num * len(spent_s) < ENOUGH_STEPS, info)

@@ -14,6 +14,8 @@ from spreeze.envs.observations import NotFlattenable, parts_of
 
 MOST_COMBINATIONS = 10_000
 """Combinations of discrete actions that a policy can choose from one by one."""
+IMAGE_SIDE = 32
+"""Numbers with two sides of this length are an image, whatever their type."""
 
 
 def action_space(env: Any) -> gym.Space[Any]:
@@ -32,8 +34,9 @@ def obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
     """Why no network can read these observations; empty if one can."""
     if image := find_image(space):
         return [
-            f"env {name}: {image} is an image, and Spreeze cannot learn from images yet. Give it numbers instead: "
-            "positions, speeds, or what an encoder makes of the image."
+            f"env {name}: {image} is an image, and Spreeze cannot learn from images yet. Give it positions and "
+            "speeds, or what an encoder makes of the image. If it is no image, flatten it yourself: "
+            "gymnasium.wrappers.FlattenObservation."
         ]
     try:
         parts = parts_of(space)
@@ -63,16 +66,9 @@ def action_problems(name: str, space: gym.Space[Any]) -> list[str]:
     if isinstance(space, gym.spaces.Discrete):
         return []
     if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
-        sizes = np.broadcast_to(getattr(space, "nvec", 2), space.shape).ravel().tolist()
-        number = math.prod(sizes)
-        advice = f"There are {number:,} combinations, too many for one action each; use Box actions and round them."
-        if number <= MOST_COMBINATIONS:
-            advice = (
-                f"With one action for each of the {number:,} combinations: gymnasium.wrappers.TransformAction(env, "
-                f"lambda action: numpy.array(numpy.unravel_index(action, {tuple(sizes)})), "
-                f"gymnasium.spaces.Discrete({number}))."
-            )
-        return [f"env {name}: actions are {space}; supported are Box and Discrete. {advice}"]
+        return [
+            f"env {name}: actions are {space}; supported are Box and Discrete. {_one_action(space)}"
+        ]
     if not isinstance(space, gym.spaces.Box):
         return [f"env {name}: actions are {space}; only Box and Discrete actions are supported."]
     if int(np.prod(space.shape)) == 0:
@@ -93,15 +89,33 @@ def action_problems(name: str, space: gym.Space[Any]) -> list[str]:
     return []
 
 
+def _one_action(space: spaces.MultiDiscrete | spaces.MultiBinary) -> str:
+    """How to choose several discrete actions as one."""
+    sizes = np.broadcast_to(getattr(space, "nvec", 2), space.shape)
+    number = math.prod(sizes.ravel().tolist())
+    if number > MOST_COMBINATIONS:
+        return f"There are {number:,} combinations, too many for one action each; use Box actions and round them."
+    chosen = f"numpy.array(numpy.unravel_index(action, {tuple(sizes.ravel().tolist())}))"
+    if space.shape and len(space.shape) > 1:
+        chosen += f".reshape({space.shape})"
+    if np.any(starts := getattr(space, "start", 0)):
+        chosen += f" + {np.asarray(starts).tolist()}"
+    return (
+        f"With one action for each of the {number:,} combinations: gymnasium.wrappers.TransformAction(env, "
+        f"lambda action: {chosen}, gymnasium.spaces.Discrete({number}))."
+    )
+
+
 def find_image(space: gym.Space[Any], name: str = "the observation") -> str | None:
-    """The member of a space that is an image, by name: bytes in two or three dimensions; None without one."""
+    """The member of a space that is an image, or a stack of some, by name; None without one.
+
+    Bytes in two or more dimensions are one, and so are other numbers if two sides are long.
+    """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         members: Any = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
         found = (find_image(member, f"observation {key!r}") for key, member in members)
         return next((image for image in found if image), None)
-    is_image = (
-        isinstance(space, spaces.Box)
-        and space.dtype == np.uint8
-        and len(space.shape or ()) in (2, 3)
-    )
+    if not isinstance(space, spaces.Box) or len(space.shape) < 2:
+        return None
+    is_image = space.dtype == np.uint8 or sorted(space.shape)[-2] >= IMAGE_SIDE
     return f"{name}, of shape {space.shape}," if is_image else None

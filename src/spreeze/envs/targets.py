@@ -51,9 +51,9 @@ class Adjusted:
     def limit(
         self, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
     ) -> gym.Env[Any, Any] | VectorEnv[Any, Any, Any]:
-        """The environment with the new limit."""
+        """The environment with the new limit; itself if it is none of Gymnasium's, which is refused later."""
         steps = self.max_episode_steps
-        if steps is None:
+        if steps is None or not isinstance(env, gym.Env | VectorEnv):
             return env
         if isinstance(env, VectorEnv):
             env.close()

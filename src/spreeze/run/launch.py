@@ -12,6 +12,7 @@ from typing import NamedTuple
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.messages import messages_to
 from spreeze.envs.targets import EnvTarget, adjusted, is_named
+from spreeze.envs.traps import describe_trap
 from spreeze.errors import UsageError
 from spreeze.machine.cache import cache_note
 from spreeze.machine.facts import detect_machine, shared_memory_problem
@@ -27,7 +28,7 @@ from spreeze.run.processes.servers import ForkServers
 from spreeze.run.signals import Interrupts
 from spreeze.run.start_up import Milestone, StartUp
 from spreeze.run.supervisor import Run, Show, Supervisor
-from spreeze.run.wording import REPRODUCIBLE, describe_trap
+from spreeze.run.wording import REPRODUCIBLE
 from spreeze.settings.checks import check_config, check_folder
 from spreeze.settings.config import Config
 from spreeze.spec import EnvSpec
@@ -118,7 +119,7 @@ def _as_sampled(env: EnvTarget, config: Config, problems: Sequence[str]) -> EnvT
 def _notes(config: Config, spec: EnvSpec) -> Iterator[str]:
     """What the user should know before the run."""
     for trap in spec.traps:
-        yield f"Note: {describe_trap(trap)}."
+        yield f"Note: {describe_trap(trap)}"
     if config.reproducible and not config.serial:
         yield f"Note: {REPRODUCIBLE}."
     if note := cache_note():

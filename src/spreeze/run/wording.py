@@ -9,7 +9,6 @@ from spreeze.run.diagnosis import Cause, Diagnosis
 from spreeze.run.start_up import Milestone
 from spreeze.run.watchdog import Hang
 from spreeze.settings.auto.reproducible import CORES, MEMORY_BYTES
-from spreeze.spec import Trap
 from spreeze.text import short
 
 KNOB_NAMES = {SAMPLERS: "samplers", BATCH: "batch", RATIO: "updates per step at least"}
@@ -101,23 +100,6 @@ def describe_hang(hang: Hang) -> str:
     }[hang.doing]
     knob = f" (--{hang.knob.replace('_', '-')})" if hang.knob else ""
     return f"{what} for {hang.seconds:.3g} s{knob}"
-
-
-def describe_trap(trap: Trap) -> str:
-    """What training disregards, and what to do about it."""
-    return {
-        Trap.ACTION_MASK: (
-            "the environment gives an action_mask, and training does not read it: actions that are not allowed "
-            "will reach step(). Let it ignore or punish them"
-        ),
-        Trap.GOALS: (
-            "observations name a goal: they are joined to one vector, and no goal is replaced in hindsight. "
-            "Rewards that tell the distance to the goal learn faster than sparse ones"
-        ),
-        Trap.NO_REWARD: (
-            "all rewards of random actions were 0: learning begins when the first one is found"
-        ),
-    }[trap]
 
 
 def describe_diagnosis(found: Diagnosis) -> str:

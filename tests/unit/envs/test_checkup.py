@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, MultiBinary
 
 import fakes
 from spreeze.cli.commands import doctor
 from spreeze.envs import checkup
 from spreeze.envs.checkup import Check, Grade, check_up
+from spreeze.envs.traps import ADVICE
+from spreeze.spec import Trap
 from spreeze.testing import FaultEnv
 
 # In the test process torch may have threads; the command has none.
@@ -26,6 +29,13 @@ def found(target: Any, limit_s: float = 60.0) -> dict[str, list[Check]]:
     for check in check_up(target, "x", limit_s):
         out.setdefault(check.what, []).append(check)
     return out
+
+
+def test_what_training_disregards_is_named_with_what_to_do() -> None:
+    masked = {"observation": Box(-1, 1, (2,)), "action_mask": MultiBinary(2)}
+    checks = found(partial(fakes.SpaceEnv, obs=Dict(masked)))
+    said = [(check.grade, check.found, check.advice) for check in checks["traps"]]
+    assert (Grade.WARNING, *ADVICE[Trap.ACTION_MASK]) in said
 
 
 def worst(checks: list[Check]) -> Grade:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TransformReward
 
 import fakes
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.targets import Adjusted, make_env
+from spreeze.envs.targets import Adjusted, adjusted, make_env
+from spreeze.envs.traps import describe_trap
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm
-from spreeze.run.wording import describe_trap
 from spreeze.spec import Trap
 from spreeze.testing import FaultEnv
 
@@ -27,6 +28,10 @@ from spreeze.testing import FaultEnv
         ({"obs": gym.spaces.Text(3)}, "supported are Box, Discrete"),
         ({"obs": Box(0, 255, (8, 8, 3), np.uint8)}, "is an image"),
         ({"obs": Box(0, 1, (8, 8), np.uint8)}, "is an image"),
+        ({"obs": Box(0, 255, (4, 8, 8, 3), np.uint8)}, "is an image"),
+        ({"obs": Box(0, 1, (3, 64, 64))}, "is an image"),
+        ({"obs": Box(0, 255, (32, 32), np.int64)}, "is an image.*FlattenObservation"),
+        ({"obs": gym.spaces.Tuple([Box(0, 1, (64, 64))])}, "observation 0, .* is an image"),
         ({"obs": Box(-1, 1, (2, 2, 2))}, "too many dimensions"),
         ({"obs": Box(-1, 1, (0,))}, "empty"),
         ({"action": MultiBinary(3)}, r"the 8 combinations: .*\(2, 2, 2\)"),
@@ -130,8 +135,12 @@ class TupleActions(fakes.SpaceEnv):
         return super().step(action)
 
 
-def test_the_advice_for_several_discrete_actions_works() -> None:
-    make = partial(TupleActions, action=MultiDiscrete([2, 3]))
+@pytest.mark.parametrize(
+    "space",
+    [MultiDiscrete([2, 3]), MultiDiscrete([2, 3], start=[1, -4]), MultiDiscrete([[2], [3]])],
+)
+def test_the_advice_for_several_discrete_actions_works(space: Any) -> None:
+    make = partial(TupleActions, action=space)
     with pytest.raises(UsageError) as caught:
         inspect_env(make, "MyEnv")
     advice = str(caught.value).partition("combinations: ")[2].removesuffix(".")
@@ -139,18 +148,27 @@ def test_the_advice_for_several_discrete_actions_works() -> None:
     assert inspect_env(lambda: env, "MyEnv").num_actions == 6
 
 
-class SeveralAgents:
-    """What PettingZoo makes."""
-
+class PettingZooEnv:
     possible_agents = ("red", "blue")
 
     def close(self) -> None:
         pass
 
 
-def test_an_environment_with_several_agents_is_refused_as_such() -> None:
+class RLlibEnv(gym.Env[Any, Any]):
+    """Without spaces until it is reset, as they may be."""
+
+    def get_agent_ids(self) -> set[str]:
+        return {"red", "blue"}
+
+
+@pytest.mark.parametrize("env", [PettingZooEnv, RLlibEnv])
+@pytest.mark.parametrize("max_episode_steps", [None, 100])
+def test_an_environment_with_several_agents_is_refused_as_such(
+    env: Any, max_episode_steps: int | None
+) -> None:
     with pytest.raises(UsageError, match="MyEnv: it has several agents"):
-        inspect_env(SeveralAgents, "MyEnv")
+        inspect_env(adjusted(env, {}, max_episode_steps), "MyEnv")
 
 
 class Silent(fakes.CountEnv):
@@ -179,9 +197,32 @@ def test_what_training_disregards_is_noticed() -> None:
     assert inspect_env("Pendulum-v1", "Pendulum-v1").traps == ()
 
 
+class Masked(fakes.CountEnv):
+    """Says which actions are allowed as sb3-contrib asks for it."""
+
+    def action_masks(self) -> Any:
+        return [True]
+
+
+def test_action_masks_are_noticed_in_each_form() -> None:
+    masked = gym.spaces.Dict({"observation": Box(-1, 1, (2,)), "action_mask": MultiBinary(2)})
+    assert Trap.ACTION_MASK in inspect_env(partial(fakes.SpaceEnv, obs=masked), "x").traps
+    wrapped = inspect_env(lambda: gym.wrappers.TimeLimit(Masked(), 9), "x")
+    assert wrapped.traps == (Trap.ACTION_MASK,)
+
+
+def test_a_slow_environment_without_rewards_is_noticed() -> None:
+    """A hundred steps of it take longer than what is usually spent on random actions."""
+    slow = partial(FaultEnv, fault="slow", seconds=0.002)
+    assert inspect_env(slow, "x").traps == ()
+    assert inspect_env(lambda: TransformReward(slow(), lambda _: 0.0), "x").traps == (
+        Trap.NO_REWARD,
+    )
+
+
 @pytest.mark.parametrize("trap", Trap)
-def test_each_trap_has_words(trap: Trap) -> None:
-    assert len(describe_trap(trap)) > 20
+def test_each_trap_is_told_in_one_line(trap: Trap) -> None:
+    assert 40 < len(f"Note: {describe_trap(trap)}") <= 110
 
 
 def test_arguments_of_an_environment() -> None:
