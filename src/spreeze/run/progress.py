@@ -29,12 +29,7 @@ from spreeze.run.warnings import (
     stuck_roles,
     warnings_from,
 )
-from spreeze.run.wording import (
-    NOISE_LASTS,
-    describe_changes,
-    describe_diagnosis,
-    describe_rates,
-)
+from spreeze.run.wording import NOISE_LASTS, describe_changes, describe_diagnosis, describe_rates
 from spreeze.settings.config import Config, resolved
 from spreeze.store.metrics import Mean, Rate, Records, Thinned, finite, record_interval
 from spreeze.wires.control import Control

@@ -13,8 +13,9 @@ from gymnasium.spaces import Box, Dict, MultiBinary
 
 import fakes
 from spreeze.cli.commands import doctor
-from spreeze.envs import checkup
-from spreeze.envs.checkup import Check, Grade, check_up
+from spreeze.envs.checkup import Check, check_up
+from spreeze.envs.checkup import checks as checkup
+from spreeze.envs.checkup.checks import Grade
 from spreeze.envs.traps import ADVICE
 from spreeze.spec import Trap
 from spreeze.testing import FaultEnv

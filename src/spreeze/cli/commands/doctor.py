@@ -73,7 +73,8 @@ def main(arguments: list[str], _started_s: float) -> int:
 
 def _check_env(env: str, json: str | None) -> int:
     """Print what is wrong with an environment. The exit code is 1 if that is a problem for a run."""
-    from spreeze.envs.checkup import Grade, check_up
+    from spreeze.envs.checkup import check_up
+    from spreeze.envs.checkup.checks import Grade
 
     checks = check_up(env, env)
     if json is not None:
