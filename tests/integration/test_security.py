@@ -32,7 +32,7 @@ NOBODY = 65534
 BETWEEN_OUR_PROCESSES = {
     *("run/processes/pool.py", "run/processes/forkserver.py", "run/processes/entry.py"),
     *("run/tracker.py", "dashboard/server.py", "bench/sampling.py", "bench/sampling_worker.py"),
-    "envs/checkup.py",
+    "envs/checkup/checks.py",
 }
 """Modules that load pickles. Each comes from a process of the same run, over a socket or pipe that has no name."""
 LOADERS = {

@@ -37,6 +37,7 @@ from spreeze.run.start_up import Milestone
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
+from spreeze.store.trace import Activity, read_trace
 from user_runs import PATHS, records
 
 SUMMARY = [
@@ -301,13 +302,14 @@ def test_the_best_policy_is_an_average_and_learning_is_not_affected(
     np.testing.assert_array_equal(*(load_policy(path).vector for path in last))
 
 
-def test_serial_runs_with_one_seed_are_bit_equal(
+def test_serial_runs_with_one_seed_are_bit_equal_with_a_trace_too(
     runs: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     finals, knobs = [], {**SMALL, "quiet": True}
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+    for name, seed, trace in (("a", 3, None), ("b", 3, "1s"), ("c", 4, None)):
+        goal = {"steps": "4000", "trace": trace}
         run = spreeze.train(
-            "Pendulum-v1", runs=runs, name=name, serial=True, seed=seed, steps="4000", **knobs
+            "Pendulum-v1", runs=runs, name=name, serial=True, seed=seed, **goal, **knobs
         )
         assert run.summary["reason"] == "steps"
         finals.append(parameters(run.path))
@@ -319,6 +321,13 @@ def test_serial_runs_with_one_seed_are_bit_equal(
     assert lines[0] == lines[1], "the evaluations are equal too"
     assert lines[0]
     assert "".join(capfd.readouterr()) == "", "although roles print in this process"
+    did = {
+        process: {activity for _, _, activity in spans}
+        for process, spans in read_trace(RunDir(Path(runs) / "b").trace).items()
+    }
+    assert {Activity.ACT, Activity.SIMULATE, Activity.WRITE, Activity.FETCH} <= did["sampler-0"]
+    assert {Activity.DRAIN, Activity.UPDATE, Activity.PUBLISH} <= did["learner-0"]
+    assert Activity.EVALUATE in did["evaluator-0"]
 
 
 def test_serial_mode_raises_the_environments_own_error(runs: str) -> None:

@@ -21,6 +21,7 @@ from spreeze.envs.targets import EnvTarget
 from spreeze.envs.transitions import row_writer
 from spreeze.rows import TRANSITION, RowFormat, Rows
 from spreeze.spec import EnvSpec, Floats
+from spreeze.store.trace import Activity, Mark, no_mark
 
 
 class EnvGroup:
@@ -39,6 +40,7 @@ class EnvGroup:
         self.finished: list[Episode] = []
         """Episodes that have ended, until `take_finished`."""
         self._finished_in: list[int] = []
+        self.mark: Mark = no_mark
 
     @property
     def obs(self) -> Floats:
@@ -63,9 +65,12 @@ class EnvGroup:
         log-probabilities of `actions`, is read only for segments. Returns the number of complete rows.
         """
         out = self._outcome
+        self.mark(Activity.WRITE)
         # A row has 32 bits for the version; readers compare versions modulo 2**32.
         self._writer.begin(out.obs, actions, version % 2**32, rows, log_prob)
+        self.mark(Activity.SIMULATE)
         self._stepper.step(env_actions, out)
+        self.mark(Activity.WRITE)
         self._count_episodes(out)
         # After counting: rows pay for a termination, the returns of episodes do not.
         if self._cost and out.any_done_or_invalid:

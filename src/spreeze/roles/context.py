@@ -24,6 +24,7 @@ from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
+from spreeze.store.trace import Activity, Mark, Tracer, no_mark
 from spreeze.wires.arena import Arena
 from spreeze.wires.control import Control, Table
 from spreeze.wires.documents import Document, EpisodeReports
@@ -31,6 +32,8 @@ from spreeze.wires.experience import Experience
 from spreeze.wires.weights import Weights
 
 ROLES = ("sampler", "learner", "evaluator", "visualizer")
+TRACE_DELAY_S = 2.0
+"""A trace begins this long after the first updates, when the processes have found their rhythm."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,9 @@ class Context:
     arena: Arena
     at_boundary: bool = False
     """Serial mode: whether the role ends only to start again from the checkpoint that is written now."""
+    mark: Mark = no_mark
+    """Say what the role does from now on; recorded while there is a trace."""
+    tracer: Tracer | None = None
 
     @property
     def config(self) -> Config:
@@ -157,8 +163,26 @@ class Context:
     def wait(self, seconds: float) -> None:
         """Sleep because there is nothing to do, and count the time in `waited_s`."""
         before = self.now()
+        self.mark(Activity.WAIT)
         self.idle(seconds)
         self.counters["waited_s"] += self.now() - before
+
+    def start_trace(self, seconds: float) -> None:
+        """Record what the role does, from a while after the first updates."""
+
+        def is_due() -> bool:
+            began_s = float(self.control.learner["first_updated_s"]) + TRACE_DELAY_S
+            return began_s > TRACE_DELAY_S and 0 <= self.now() - began_s < seconds
+
+        part = self.run.trace_parts / f"{self.job.name}.npy"
+        self.tracer = Tracer(part, seconds, is_due)
+        self.mark = self.tracer.mark
+
+    def close(self) -> None:
+        """Close the files."""
+        self.recorder.close()
+        if self.tracer is not None:
+            self.tracer.close()
 
 
 def join(
@@ -177,6 +201,8 @@ def join(
         arena=arena,
     )
     context.recorder.on_loss = context.count_loss
+    if job.config.trace_s is not None:
+        context.start_trace(job.config.trace_s)
     return context
 
 
@@ -200,4 +226,4 @@ def drive(context: Context) -> None:
                 break
     finally:
         role.close()
-        context.recorder.close()
+        context.close()

@@ -20,7 +20,9 @@ from spreeze.roles.env_calls import EnvCallsReader
 from spreeze.roles.noise_trial import NoiseTrial, Phase
 from spreeze.roles.pacing import allowed_steps, warmup_steps
 from spreeze.settings.config import resolved
+from spreeze.spec import Floats
 from spreeze.store.metrics import record_interval
+from spreeze.store.trace import Activity
 from spreeze.wires.documents import episodes_of
 from spreeze.wires.weights import WeightsReader
 
@@ -41,6 +43,7 @@ def run(ctx: Context) -> Iterator[None]:
     env_seed, policy_seed = ctx.seed(2)
     num_envs = resolved(config.sampler.envs_per_process)
     group = make_group(ctx.job.env, ctx.spec, num_envs, config.hyper.row_format(), ctx.env_guard())
+    group.mark = ctx.mark
     exploration = Exploration(ctx, policy_seed)
     policy, calls = exploration.policy, EnvCallsReader(ctx)
     weights = WeightsReader(ctx.weights, policy.vector)
@@ -61,22 +64,21 @@ def run(ctx: Context) -> Iterator[None]:
                 yield
                 continue
             if lending.is_lent(ctx.job.index):
+                ctx.mark(Activity.WAIT)
                 ctx.idle(REST_S)  # not a wait: the core is at work
                 yield
                 continue
             # 2. Fetch new weights.
             if ctx.now() >= next_fetch_s:
                 next_fetch_s = ctx.now() + FETCH_EVERY_S
+                ctx.mark(Activity.FETCH)
                 calls.pass_on(group.take_calls)
                 exploration.follow()
                 if weights.refresh():
                     counters["version"] = version = weights.stamp.version
-            # 3. Act: at random until there is a policy. One with log-probabilities acts from the start,
-            # since rows store them; without weights its actions are random anyway.
-            if (version == 0 or env_steps < random_steps) and not policy.has_log_prob:
-                actions = policy.act_randomly(group.num_envs)
-            else:
-                actions = policy.act(group.obs, True)  # sets policy.log_prob, too
+            # 3. Act: at random until there is a policy.
+            ctx.mark(Activity.ACT)
+            actions = exploration.act(group.obs, version == 0 or env_steps < random_steps)
             env_actions = policy.to_env_action(actions)
             # 4. Step, and write the rows that are complete now straight into the lane.
             rows = lane.reserve()
@@ -86,6 +88,7 @@ def run(ctx: Context) -> Iterator[None]:
             lane.commit(num_rows)
             fault_point("sampler.committed")
             # 5. Count.
+            ctx.mark(Activity.OTHER)
             env_steps += group.num_envs
             counters["env_steps"] = env_steps
             if group.finished:
@@ -121,6 +124,16 @@ class Exploration:
             self._factor = factor
             scales = self._ones if self._scales is None else self._scales
             self.policy.set_exploration_scales(scales * np.float32(factor))
+
+    def act(self, obs: Floats, at_random: bool) -> Floats:
+        """Actions with exploration noise; sets `policy.log_prob`, too.
+
+        A policy with log-probabilities acts from the start, since rows store them; without weights its
+        actions are random anyway.
+        """
+        if at_random and not self.policy.has_log_prob:
+            return self.policy.act_randomly(len(obs))
+        return self.policy.act(obs, True)
 
 
 def _first_limit(ctx: Context) -> int:

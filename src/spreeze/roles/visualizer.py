@@ -25,6 +25,7 @@ from spreeze.roles.context import Context
 from spreeze.roles.env_calls import EnvCallsReader
 from spreeze.settings.config import resolved
 from spreeze.store.files import replace_bytes, write_atomic
+from spreeze.store.trace import Activity
 from spreeze.store.video import VideoWriter, captioned, jpeg
 from spreeze.wires.weights import WeightsReader
 
@@ -121,6 +122,7 @@ class VideoRecorder:
 
     def _play(self, policy: Policy, frames_hz: float) -> None:
         """Play the steps between two frames, or to the end of the episode."""
+        self.ctx.mark(Activity.DRAW)
         for _ in range(self._steps_per_frame(frames_hz)):
             self.view.step(policy.greedy_action)
             if self.view.ended:

@@ -32,6 +32,7 @@ from spreeze.run.shutdown import LEARNER, await_observers, judge_ends, stop_role
 from spreeze.run.signals import Interrupts
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.start_up import Milestone, StartUp
+from spreeze.run.tracing import TraceFile
 from spreeze.run.warnings import env_error_warnings, missing_target_metric
 from spreeze.run.watchdog import Watchdog
 from spreeze.run.wording import describe_no_update
@@ -86,6 +87,8 @@ class Supervisor:
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
         self.watchdog = Watchdog(config.limits, chosen_knobs(plan).__contains__)
+        trace_s = config.trace_s
+        self.trace = TraceFile(run_dir, trace_s, self.control) if trace_s else None
         self.shown_s = self.written_s = 0.0
         self.desk = self._desk(UserCode())
 
@@ -211,6 +214,8 @@ class Supervisor:
             self.written_s = now
             if (decision := self.controller.tick(now)) is not None:
                 self.progress.record_decision(decision)
+            if self.trace:
+                self.trace.tick(self.progress.elapsed_s)
             self.progress.faults |= self.record.faults
             errors = env_error_warnings(self.control, dict(self.record.env_errors))
             self.progress.standing["environments"] = errors
@@ -256,6 +261,11 @@ class Supervisor:
         self.progress.faults |= self.record.faults
         summary = self.progress.summary(outcome)
         summary["start_up"] = self.start_up.table(self.control, summary["all_sampling_s"])
+        if self.trace:
+            self.trace.finish()
+            summary["trace_percent"] = self.trace.percent
+            if self.trace.percent is None:
+                self.progress.note(f"there is no trace: {self.trace.problem}")
         self.desk.finish(summary, lambda: self.interrupts.urgent)
         self.progress.pids = {}
         status = self.progress.status(outcome.state) | {"dashboard": {}}

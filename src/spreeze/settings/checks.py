@@ -13,7 +13,13 @@ from typing import Any
 
 from spreeze.knobs import flag, knobs_of
 from spreeze.settings.config import SECTIONS, Config
-from spreeze.settings.parse import parse_arguments, parse_count, parse_duration, parse_seeds
+from spreeze.settings.parse import (
+    MAX_TRACE_S,
+    parse_arguments,
+    parse_count,
+    parse_duration,
+    parse_seeds,
+)
 from spreeze.text import suggest
 
 TARGET_METRICS = (
@@ -60,6 +66,7 @@ def _check_run(config: Config) -> Iterator[str]:
         yield "which environment? For instance: spreeze train Pendulum-v1"
     parsers: list[tuple[Callable[[str], Any], str | None]] = [
         (parse_duration, config.time),
+        (partial(parse_duration, option="--trace", most_s=MAX_TRACE_S), config.trace),
         (parse_count, config.steps),
         (partial(parse_seeds, first=config.seed if type(config.seed) is int else 0), config.seeds),
         (parse_arguments, config.simulation.kwargs),

@@ -16,7 +16,12 @@ import tyro
 from spreeze.algos.base import AlgoConfig
 from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.knobs import Auto, Knob, knob, knobs_of
-from spreeze.settings.parse import parse_arguments, parse_count, parse_duration
+from spreeze.settings.parse import (
+    MAX_TRACE_S,
+    parse_arguments,
+    parse_count,
+    parse_duration,
+)
 from spreeze.settings.sections import (
     CheckpointConfig,
     EvaluatorConfig,
@@ -98,6 +103,10 @@ class Config:
         False,
         "List every setting that was chosen and why. Without it: only in the first run of a task.",
     )
+    trace: str | None = knob(
+        None,
+        "Record what each process does for this long, once learning has begun: 5s. Writes trace.json.gz for ui.perfetto.dev.",
+    )
     dashboard: bool = knob(True, "Show the run on a live page; its local address is printed.")
     track: Literal["wandb", "trackio"] | None = knob(
         None, "Also send metrics to Weights & Biases or trackio (extras `wandb`, `trackio`)."
@@ -124,6 +133,11 @@ class Config:
     def time_s(self) -> float | None:
         """The time limit in seconds."""
         return None if self.time is None else parse_duration(self.time)
+
+    @property
+    def trace_s(self) -> float | None:
+        """How long a trace is recorded."""
+        return None if self.trace is None else parse_duration(self.trace, "--trace", MAX_TRACE_S)
 
     @property
     def max_steps(self) -> int | None:

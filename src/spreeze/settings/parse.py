@@ -9,13 +9,17 @@ from typing import Any
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNTS = {"": 1.0, "k": 1e3, "m": 1e6}
 MAX_SEED, MAX_RUNS = 2**32 - 1, 1000
+MAX_TRACE_S = 60.0
+"""A longer trace is too large for its viewers."""
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, option: str = "--time", most_s: float = 1e9) -> float:
     """Seconds in '90s', '5m', '2h' or a plain number."""
     value = _parse(text, SECONDS)
-    if not 0 < value <= 1e9:
-        raise ValueError(f"--time {text}: not a duration. Write it as 90s, 5m or 2h.")
+    if value <= 0:
+        raise ValueError(f"{option} {text}: not a duration. Write it as 90s, 5m or 2h.")
+    if value > most_s:
+        raise ValueError(f"{option} {text}: too long, the longest is {most_s:g}s.")
     return value
 
 

@@ -2,6 +2,7 @@
 
 config.json   system.json   status.json   summary.json
 metrics/<role>-<i>.jsonl    tensorboard/  checkpoints/<n>/  replay/  live/  videos/  logs/<role>-<i>.log
+trace.json.gz is what each process did for some seconds, if --trace was given.
 logs/<role>-<i>.error is the newest error of that role's environments.
 """
 
@@ -59,6 +60,16 @@ class RunDir:
     def videos(self) -> Path:
         """Folder of the videos."""
         return self.path / "videos"
+
+    @property
+    def trace(self) -> Path:
+        """What each process did, for a viewer; exists after --trace."""
+        return self.path / "trace.json.gz"
+
+    @property
+    def trace_parts(self) -> Path:
+        """Folder in which each process saves its part of the trace."""
+        return self.path / "trace"
 
     def log(self, role: str) -> Path:
         """File with the output of a role."""

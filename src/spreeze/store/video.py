@@ -70,6 +70,7 @@ class VideoWriter:
                 str(self._draft),
                 (even.shape[1], even.shape[0]),
                 fps=self._frames_hz,
+                codec="libx264",  # without a name it encodes eight seconds first, to see what works
                 macro_block_size=2,
                 ffmpeg_log_level="error",
                 output_params=["-preset", "veryfast", "-threads", "1", "-movflags", "+faststart"],

@@ -22,6 +22,7 @@ from spreeze.roles.visualizer import VIDEO_EVERY_S, VideoRecorder
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.checkpoint import save_best
 from spreeze.store.rundir import RunDir
+from spreeze.store.trace import no_mark
 from spreeze.wires.weights import Stamp
 
 # The child that is forked to try the first picture leaves by os._exit: threads of other tests do not matter.
@@ -48,6 +49,7 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         weights=SimpleNamespace(fetch=lambda _, version: Stamp(1, 20) if version == 0 else None),
         seed=lambda: [0],
         now=lambda: 0.0,
+        mark=no_mark,
         job=SimpleNamespace(role="visualizer"),
         document=lambda _: SimpleNamespace(refresh=lambda: False),
     )

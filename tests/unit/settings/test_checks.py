@@ -103,6 +103,8 @@ def test_knobs_with_no_effect_or_a_bad_one_are_refused(
             {"env.kwargs": '{"goal": 2}', "env.engine": "envpool"},
             ["--env.kwargs", "gymnasium only"],
         ),
+        ({"trace": "soon"}, ["--trace soon", "not a duration"]),
+        ({"trace": "2m"}, ["--trace 2m", "the longest is 60s"]),
         ({"env.engine": "warp"}, ["--env.engine warp", "gymnasium, envpool"]),
     ],
 )

@@ -95,6 +95,7 @@ def report(run: Run, config: Config) -> str:
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
         f"{memory_note}"
         f"{_unsaved(run)}"
+        f"{_trace_line(run)}"
         f"Run:  {RunDir(run.path).short_path}"
         f"{next_line if has_policy else ''}"
         f"{_compile_note(run, config)}"
@@ -105,6 +106,14 @@ def _reached_target(summary: dict[str, Any], config: Config) -> str:
     if config.target_metric == Config.target_metric:
         return f"reached its target of {short(config.target)} with {short(summary['final_return'])}"
     return f"{config.target_metric} reached its target of {short(config.target)}"
+
+
+def _trace_line(run: Run) -> str:
+    """Where the trace is and what shows it, if there is one."""
+    if not run.summary.get("trace_percent"):
+        return ""
+    path = RunDir(RunDir(run.path).short_path).trace
+    return f"Trace: {path}; open it at ui.perfetto.dev or in chrome://tracing\n"
 
 
 def _unsaved(run: Run) -> str:

@@ -28,6 +28,7 @@ from spreeze.roles.evaluator.episodes import EpisodePool, Player, WorkerKilled
 from spreeze.roles.evaluator.results import Results
 from spreeze.roles.evaluator.schedule import Schedule
 from spreeze.settings.config import resolved
+from spreeze.store.trace import Activity
 
 POLL_S = 0.02
 
@@ -57,6 +58,7 @@ def run(ctx: Context) -> Iterator[None]:
         results.forget_best()  # scores before and after a change of the task do not compare
 
     def meanwhile() -> bool:
+        ctx.mark(Activity.EVALUATE)
         average.refresh()
         return ctx.control.stopping
 
@@ -75,6 +77,7 @@ def run(ctx: Context) -> Iterator[None]:
             calls.pass_on(take_calls)
             episodes = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
             lending.give_back()
+            ctx.mark(Activity.OTHER)
             took_s = ctx.now() - began_s
             fault_point("evaluator.played")
             results.report(policy, stamp, episodes, took_s)

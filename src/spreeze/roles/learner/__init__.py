@@ -21,6 +21,7 @@ from spreeze.roles.learner.update_runner import UpdateRunner
 from spreeze.roles.pacing import NO_LIMIT, Pace, warmup_steps
 from spreeze.settings.config import resolved
 from spreeze.store.metrics import record_interval
+from spreeze.store.trace import Activity
 from spreeze.wires.control import CompileState
 
 LOG_EVERY_S = 1.0
@@ -93,6 +94,7 @@ class Learner:
         ctx, counters = self._ctx, self._counters
         began_s = ctx.now()
         if self._replay.slack == 0 or began_s >= self._next_intake_s:
+            ctx.mark(Activity.DRAIN)
             self._intake.move_to(self._replay, ctx.weights.version)
             self._intake_s += ctx.now() - began_s
             self._next_intake_s = began_s + INTAKE_EVERY_S
@@ -124,6 +126,7 @@ class Learner:
             ctx.note(f"{self._replay.num_rows:,} rows in the replay: learning begins")
             counters["first_update_s"] = ctx.now()
         self._follow_rates()
+        ctx.mark(Activity.UPDATE)
         self._runner.run()
         if counters["updates"] == 0:
             compiled = (CompileState.COMPILED, CompileState.FUSED)
@@ -132,8 +135,10 @@ class Learner:
         self._updates += updater.chunk
         counters["rows_learned"] += updater.chunk * updater.batch_size
         counters["updates"], counters["exchange_age"] = self._updates, updater.age
+        ctx.mark(Activity.PUBLISH)
         if not self._publisher.send(updater.policy, self._updates):
             self._roll_back()
+        ctx.mark(Activity.OTHER)
         if counters["first_updated_s"] == 0:
             counters["first_updated_s"] = ctx.now()
 

@@ -51,7 +51,7 @@ def _run_to_boundary(jobs: list[Job], arena: Arena) -> Generator[None, None, Non
     finally:
         for context, role in roles:
             role.close()
-            context.recorder.close()
+            context.close()
 
 
 def _start_over(arena: Arena) -> None:
