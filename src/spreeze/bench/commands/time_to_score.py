@@ -13,6 +13,7 @@ from rich.table import Table
 
 from spreeze.bench.result import check_seconds, write_result
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.curves import statistic
 
 
@@ -49,7 +50,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench time-to-score")
+    args = read_arguments(Arguments, arguments, "bench time-to-score")
     check_seconds(args.seconds)
     problems = []
     if args.seeds < 1:
