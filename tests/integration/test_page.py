@@ -35,6 +35,7 @@ LOOKS = [
     for size in (WIDE, NARROW)
     for scheme in ("light", "dark")
 ]
+ALL_LOOKS = [param.values for param in LOOKS]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium")
 
@@ -195,6 +196,12 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         make_run(runs, "second", seed=7)
         watching.wait("document.querySelector('#runs').textContent.includes('second')")
         watching.shoot("live")
+        for size, scheme in ALL_LOOKS[1:]:
+            with tab(browser, size, scheme) as other:
+                other.page.goto(f"{address}?token={token}")
+                other.wait("Number(document.querySelector('#return-chart').dataset.points) > 1")
+                other.wait("document.querySelector('#picture').naturalWidth > 0")
+                other.shoot("live")
         process.terminate()
         watching.wait("document.querySelector('#state').textContent === 'interrupted'")
         assert not re.search("filming|so far", watching.text("#run"), re.IGNORECASE)
@@ -346,6 +353,8 @@ def test_a_run_that_has_ended_says_so_everywhere(
     browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
 ) -> None:
     run = fill(tmp_path)
+    failed = {"state": "failed", "reason": "error", "stop_reason": "sampler-0 was given up"}
+    write(tmp_path / "quiet" / "summary.json", failed)
     with dashboard(run) as address, tab(browser, size, scheme) as look:
         page = look.page
         page.goto(address)
@@ -384,8 +393,14 @@ def test_a_run_that_has_ended_says_so_everywhere(
         page.get_by_role("link", name="killed").click()
         look.shows("#banner", "was killed")
         look.shows("#state", "killed")
+        look.shows("#config", "capacity")
         assert not re.search("filming|so far|limits the run", look.text("#run"), re.IGNORECASE)
         look.shoot("killed")
+        page.locator("#open-runs").click()
+        page.get_by_role("link", name="quiet").click()
+        look.shows("#banner", "This run failed: sampler-0 was given up.")
+        look.shows("#config", "capacity")
+        look.shoot("failed")
 
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
@@ -440,14 +455,16 @@ def test_a_run_that_begins_is_loading_then_starting_then_has_a_point(
 
 
 def test_a_folder_without_runs_says_how_to_begin(browser: Any, tmp_path: Path) -> None:
-    with dashboard(tmp_path) as address, tab(browser) as look:
-        look.page.goto(address)
-        look.shows("#runs-empty", "spreeze train")
-        look.shows("#title", "No runs yet")
-        look.page.goto(f"{address.partition('?')[0]}#/{'0' * 16}")
-        look.shows("#banner", "no such run")
-        look.complaints = [c for c in look.complaints if "404" not in c]
-        look.shoot("no-runs")
+    with dashboard(tmp_path) as address:
+        for size, scheme in ALL_LOOKS:
+            with tab(browser, size, scheme) as look:
+                look.page.goto(address)
+                look.shows("#runs-empty", "spreeze train")
+                look.shows("#title", "No runs yet")
+                look.shoot("no-runs")
+                look.page.goto(f"{address.partition('?')[0]}#/{'0' * 16}")
+                look.shows("#banner", "no such run")
+                look.complaints = [c for c in look.complaints if "404" not in c]
 
 
 @pytest.mark.fault("F78")

@@ -115,12 +115,13 @@ function state() {
 const over = () => ENDED.includes(state());
 
 function banner() {
-  const running = page.id !== null && !over();
+  const running = page.id !== null && !over(), why = page.data.summary.stop_reason;
   let text = "";
   if (page.missing) text = "There is no such run in this folder.";
   else if (page.lost && running) text = "Connection lost, retrying. If the run has ended, open it with: spreeze dashboard";
   else if (page.lost) text = "This page is no longer served. Open it again with: spreeze dashboard";
   else if (page.id !== null && state() === "killed") text = "This run was killed before it could write a summary.";
+  else if (page.id !== null && why) text = `This run ${state() === "failed" ? "failed" : "was stopped"}: ${String(why).replace(/\.$/, "")}.`;
   at("banner").hidden = !text;
   say("banner", text);
 }
