@@ -372,6 +372,7 @@ def test_a_run_that_has_ended_says_so_everywhere(
             "\N{MINUS SIGN}2 %",
         ]
         look.shows("#tuner-note", "2 changes tried, 1 kept")
+        assert look.text("#use-note") == "1.3 of 2 cores, other programs 0.4 at the end"
         rows = page.locator("#tuner tbody tr").all()
         assert all(row.bounding_box()["height"] < 60 for row in rows), "no column is squeezed"
         look.shows("#losses", "Loss of the critics")
