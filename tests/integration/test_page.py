@@ -334,6 +334,7 @@ def test_up_to_eight_runs_are_compared_each_in_its_colour(browser: Any, tmp_path
         page = look.page
         page.goto(address)
         look.wait("document.querySelectorAll('#runs-body tr').length === 10")
+        assert not page.locator("#runs-head .differs").is_visible(), "they differ by the seed alone"
         page.get_by_label("Compare all").check()
         look.wait("document.querySelectorAll('.task .legend .dot').length === 8")
         left = page.locator("#runs-body tr", has=page.locator("input:not(:checked)"))
