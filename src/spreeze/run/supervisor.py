@@ -270,7 +270,7 @@ class Supervisor:
         self.progress.pids = {}
         status = self.progress.status(outcome.state) | {"dashboard": {}}
         self._draw()
-        self.record.finish(LastWords(summary, status), lambda: self.interrupts.urgent)
+        self.record.end_with(LastWords(summary, status), lambda: self.interrupts.urgent)
         self.directory_observers.announce_end()
         self.arena.close()
         return summary
