@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +31,10 @@ from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
 
 if TYPE_CHECKING:
+    import torch
+
+    from spreeze.algos.base import Algorithm
+    from spreeze.learning.replay import Replay
     from spreeze.learning.updater import UpdateSetup
 
 ENVS = (4, 8, 16, 32)
@@ -59,6 +63,8 @@ class ProbeRequest:
     device: str
     second: str | None = None
     """A second device for the actor: training on both is measured too."""
+    ranks: tuple[str, ...] = ()
+    """Devices that may share each batch: training on all of them is measured too."""
     gpu: str
     precision: str
     cores: int
@@ -95,6 +101,10 @@ class ProbeResult:
     """Updates per second by batch size, before compilation."""
     split_hz: dict[int, float] = dataclasses.field(default_factory=dict)
     """The same with the actor on a second device."""
+    shared_hz: dict[int, float] = dataclasses.field(default_factory=dict)
+    """The same on several devices that share each batch."""
+    not_shared: str | None = None
+    """Why they cannot."""
     too_large: int | None
     """A batch size that did not fit in memory."""
     seconds: float
@@ -110,7 +120,7 @@ def load_cached(request: ProbeRequest) -> ProbeResult | None:
     """The cached result, if there is one."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
         stored = json.loads(request.path().read_text())
-        for name in ("act_us", "thread_hz", "update_hz", "split_hz"):
+        for name in ("act_us", "thread_hz", "update_hz", "split_hz", "shared_hz"):
             stored[name] = {int(key): float(value) for key, value in stored[name].items()}
         return ProbeResult(**stored, file=request.path())
     return None
@@ -165,11 +175,16 @@ def measure(request: ProbeRequest) -> ProbeResult:
         if update_hz[batch] < 1 / SLOWEST_S:
             break
     split_hz = {batch: _split_hz(request, spec, batch) for batch in update_hz if request.second}
+    shared_hz, not_shared = (
+        _shared_hz(request, spec, list(update_hz)) if request.ranks else ({}, None)
+    )
     return ProbeResult(
         act_us=act_us,
         thread_hz=thread_hz,
         update_hz=update_hz,
         split_hz=split_hz,
+        shared_hz=shared_hz,
+        not_shared=not_shared,
         too_large=too_large,
         seconds=round(time.monotonic() - began, 2),
     )
@@ -217,11 +232,42 @@ def _split_hz(request: ProbeRequest, spec: EnvSpec, batch: int) -> float:
     return SPLIT_CHUNKS * pair.chunk * _rate(run, TURN_S)
 
 
+def _shared_hz(
+    request: ProbeRequest, spec: EnvSpec, batches: Sequence[int]
+) -> tuple[dict[int, float], str | None]:
+    """The same on several devices that share each batch, by batch size; or why that fails."""
+    import torch
+
+    from spreeze.learning.data_parallel.shards import ShardedReplay
+    from spreeze.learning.data_parallel.updater import DataParallelUpdater
+
+    hz: dict[int, float] = {}
+    devices = [torch.device(name) for name in request.ranks]
+    try:
+        for batch in batches:
+            setup = _update_setup(
+                dataclasses.replace(request, device=request.ranks[0]), spec, batch
+            )
+            replay = ShardedReplay([_replay(setup.algorithm, device) for device in devices])
+            updater = DataParallelUpdater(setup, replay, seeds=range(1, len(devices)))
+
+            def run(updater: DataParallelUpdater = updater) -> None:
+                updater.run()
+                for device in devices:
+                    if device.type == "cuda":
+                        torch.cuda.synchronize(device)
+
+            hz[batch] = updater.chunk * _rate(run, TURN_S)
+            updater.close()
+    except RuntimeError as error:  # such as NCCL's, on an unusual machine: one device is enough
+        return {}, str(error).partition("\n")[0]
+    return hz, None
+
+
 def _update_setup(request: ProbeRequest, spec: EnvSpec, batch: int) -> UpdateSetup:
     """What an updater needs, with random transitions."""
     import torch
 
-    from spreeze.learning.replay import Replay
     from spreeze.learning.state import init_state
     from spreeze.learning.updater import UpdateSetup
     from spreeze.networks import unfused_arithmetic
@@ -231,13 +277,20 @@ def _update_setup(request: ProbeRequest, spec: EnvSpec, batch: int) -> UpdateSet
         torch.cuda.set_device(device)
     arithmetic = unfused_arithmetic(request.precision)
     algorithm = build_algorithm(request.algo, request.hyper, spec, arithmetic)
-    layout = row_layout(spec, algorithm.config.row_format())
+    state, chunk = init_state(algorithm, 0, device), CHUNK if device.type == "cuda" else 1
+    return UpdateSetup(algorithm, _replay(algorithm, device), state, batch, PROBE_RATES, chunk)
+
+
+def _replay(algorithm: Algorithm, device: torch.device) -> Replay:
+    """A replay of random rows."""
+    from spreeze.learning.replay import Replay
+
+    layout = row_layout(algorithm.spec, algorithm.config.row_format())
     replay = Replay(layout, ROWS, device, prioritised=algorithm.config.prioritised)
     rows = np.zeros(ROWS, layout.dtype)
     as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
     replay.insert(rows)
-    state, chunk = init_state(algorithm, 0, device), CHUNK if device.type == "cuda" else 1
-    return UpdateSetup(algorithm, replay, state, batch, PROBE_RATES, chunk)
+    return replay
 
 
 def _rate(function: Callable[[], Any], seconds: float) -> float:
