@@ -59,8 +59,8 @@ docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/
 learning: .venv/dev.stamp  ## train real tasks to real scores: about half an hour on two cores
 	$(PYTEST) -m learning -s --timeout 1200
 
-bench: .venv/dev.stamp  ## time to score on Pendulum-v1 over five seeds, first and prepared runs
-	$(BIN)/spreeze bench time-to-score Pendulum-v1 --prepared --json bench/results/time-to-score-Pendulum-v1-$(shell nproc)cores.json
+bench: .venv/dev.stamp  ## has anything become slower? Ratios to references in the same run, against the kept ones
+	$(BIN)/spreeze bench ratios --kept bench/results/ratios-$(shell nproc)cores.json
 
 lock:  ## write locks/: the versions and hashes of what `make` installs, for Python 3.11 and newer
 	@$(TOOL) uv; PATH="$$tools/bin:$$PATH"; \
