@@ -12,40 +12,35 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from spreeze.algos import build_algorithm, find_algorithm
+from spreeze.algos import find_algorithm
 from spreeze.algos.base import update_knobs
 from spreeze.machine.cache import cache_folder
 from spreeze.machine.facts import cpu_name
 from spreeze.policy import Policy, PolicyForm
-from spreeze.rows import as_matrix, row_layout
 from spreeze.settings.speed import learning_speed
+from spreeze.settings.update_rates import (
+    TURN_S,
+    calls_per_second,
+    shared_rates,
+    split_rate,
+    update_rate,
+)
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
-
-if TYPE_CHECKING:
-    import torch
-
-    from spreeze.algos.base import Algorithm
-    from spreeze.learning.replay import Replay
-    from spreeze.learning.updater import UpdateSetup
 
 ENVS = (4, 8, 16, 32)
 CPU_BATCHES = (128, 256, 512, 1024, 2048)
 GPU_BATCHES = (256, 1024, 2048, 4096, 8192, 16384, 32768)
 THREADS = (1, 2, 4, 8, 16)
-ROWS, CHUNK, SPLIT_CHUNKS = 50_000, 4, 8
-TURN_S, SLOWEST_S = 0.12, 0.25
-"""How long each rate is measured; an update slower than the second ends the search for larger batches."""
-PROBE_RATES = (1e-4, 0.005)
-"""Learning rate and tau; they do not change how long an update takes."""
+SLOWEST_S = 0.25
+"""An update slower than this ends the search for larger batches."""
 
 
 def probe_allowed() -> bool:
@@ -159,14 +154,14 @@ def measure(request: ProbeRequest) -> ProbeResult:
     if threads is None:
         for num in [num for num in THREADS if num < max(request.cores, 2)]:
             torch.set_num_threads(num)
-            thread_hz[num] = _update_hz(request, spec, batches[0])
+            thread_hz[num] = update_rate(request, spec, batches[0])
         threads = best_threads(thread_hz, request.cores)
     torch.set_num_threads(threads)
     update_hz: dict[int, float] = {}
     too_large = None
     for batch in batches:
         try:
-            update_hz[batch] = _update_hz(request, spec, batch)
+            update_hz[batch] = update_rate(request, spec, batch)
         except RuntimeError as error:
             if not out_of_memory(error) or not update_hz:
                 raise
@@ -174,9 +169,9 @@ def measure(request: ProbeRequest) -> ProbeResult:
             break
         if update_hz[batch] < 1 / SLOWEST_S:
             break
-    split_hz = {batch: _split_hz(request, spec, batch) for batch in update_hz if request.second}
+    split_hz = {batch: split_rate(request, spec, batch) for batch in update_hz if request.second}
     shared_hz, not_shared = (
-        _shared_hz(request, spec, list(update_hz)) if request.ranks else ({}, None)
+        shared_rates(request, spec, list(update_hz)) if request.ranks else ({}, None)
     )
     return ProbeResult(
         act_us=act_us,
@@ -194,110 +189,4 @@ def _act_us(spec: EnvSpec, form: PolicyForm, num_envs: int) -> float:
     policy = Policy(spec, form)
     policy.vector[:] = np.random.default_rng(0).normal(0, 0.05, policy.vector.size)
     obs = np.zeros((num_envs, spec.obs_size), np.float32)
-    return 1e6 / _rate(lambda: policy.act(obs, True), TURN_S / 6)
-
-
-def _update_hz(request: ProbeRequest, spec: EnvSpec, batch: int) -> float:
-    """Updates per second on one device, before compilation."""
-    import torch
-
-    from spreeze.learning.updater import Updater
-
-    updater = Updater(_update_setup(request, spec, batch))
-
-    def run() -> None:
-        updater.run()
-        if updater.device.type == "cuda":
-            torch.cuda.synchronize(updater.device)
-
-    return updater.chunk * _rate(run, TURN_S)
-
-
-def _split_hz(request: ProbeRequest, spec: EnvSpec, batch: int) -> float:
-    """The same on two devices, over several chunks: after a single one, one device waits for the other."""
-    import torch
-
-    from spreeze.learning.two_devices.updater import TwoDeviceUpdater
-
-    second = torch.device(str(request.second))
-    pair = TwoDeviceUpdater(_update_setup(request, spec, batch), second)
-
-    def run() -> None:
-        for _ in range(SPLIT_CHUNKS):
-            pair.run()
-        pair.pause()
-        if pair.device.type == "cuda":
-            torch.cuda.synchronize(pair.device)
-
-    return SPLIT_CHUNKS * pair.chunk * _rate(run, TURN_S)
-
-
-def _shared_hz(
-    request: ProbeRequest, spec: EnvSpec, batches: Sequence[int]
-) -> tuple[dict[int, float], str | None]:
-    """The same on several devices that share each batch, by batch size; or why that fails."""
-    import torch
-
-    from spreeze.learning.data_parallel.shards import ShardedReplay
-    from spreeze.learning.data_parallel.updater import DataParallelUpdater
-
-    hz: dict[int, float] = {}
-    devices = [torch.device(name) for name in request.ranks]
-    try:
-        for batch in batches:
-            setup = _update_setup(
-                dataclasses.replace(request, device=request.ranks[0]), spec, batch
-            )
-            replay = ShardedReplay([_replay(setup.algorithm, device) for device in devices])
-            updater = DataParallelUpdater(setup, replay, seeds=range(1, len(devices)))
-
-            def run(updater: DataParallelUpdater = updater) -> None:
-                updater.run()
-                for device in devices:
-                    if device.type == "cuda":
-                        torch.cuda.synchronize(device)
-
-            hz[batch] = updater.chunk * _rate(run, TURN_S)
-            updater.close()
-    except RuntimeError as error:  # such as NCCL's, on an unusual machine: one device is enough
-        return {}, str(error).partition("\n")[0]
-    return hz, None
-
-
-def _update_setup(request: ProbeRequest, spec: EnvSpec, batch: int) -> UpdateSetup:
-    """What an updater needs, with random transitions."""
-    import torch
-
-    from spreeze.learning.state import init_state
-    from spreeze.learning.updater import UpdateSetup
-    from spreeze.networks import unfused_arithmetic
-
-    device = torch.device(request.device)
-    if device.index is not None:
-        torch.cuda.set_device(device)
-    arithmetic = unfused_arithmetic(request.precision)
-    algorithm = build_algorithm(request.algo, request.hyper, spec, arithmetic)
-    state, chunk = init_state(algorithm, 0, device), CHUNK if device.type == "cuda" else 1
-    return UpdateSetup(algorithm, _replay(algorithm, device), state, batch, PROBE_RATES, chunk)
-
-
-def _replay(algorithm: Algorithm, device: torch.device) -> Replay:
-    """A replay of random rows."""
-    from spreeze.learning.replay import Replay
-
-    layout = row_layout(algorithm.spec, algorithm.config.row_format())
-    replay = Replay(layout, ROWS, device, prioritised=algorithm.config.prioritised)
-    rows = np.zeros(ROWS, layout.dtype)
-    as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
-    replay.insert(rows)
-    return replay
-
-
-def _rate(function: Callable[[], Any], seconds: float) -> float:
-    """Calls per second."""
-    function()  # first-time costs do not count
-    began, calls = time.perf_counter(), 0
-    while calls < 2 or time.perf_counter() - began < seconds:
-        function()
-        calls += 1
-    return calls / (time.perf_counter() - began)
+    return 1e6 / calls_per_second(lambda: policy.act(obs, True), TURN_S / 6)

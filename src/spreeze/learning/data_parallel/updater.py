@@ -15,7 +15,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from spreeze.faults import fault_point
 from spreeze.learning.data_parallel.groups import Groups
 from spreeze.learning.data_parallel.shards import ShardedReplay
 from spreeze.learning.state import TrainingState, named, state_names, to_state
@@ -82,7 +81,7 @@ class DataParallelUpdater:
     def run(self) -> None:
         """One chunk of updates. On GPUs this only enqueues them."""
         self.prepare()  # of all ranks: one for which memory is short must not leave another in an update
-        self._on_all(_run)
+        self._on_all(Updater.run)
 
     def prepare(self) -> None:
         """Get ready to run with the current batch size. This needs no transitions yet."""
@@ -158,11 +157,6 @@ class DataParallelUpdater:
             groups.abort(rank)
         finally:
             ranks.join(None)
-
-
-def _run(rank: Updater) -> None:
-    rank.run()
-    fault_point("rank.updated")
 
 
 def _begin(device: torch.device, num_threads: int) -> None:

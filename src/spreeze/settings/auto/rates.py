@@ -112,24 +112,24 @@ def _choose_devices(resolver: AutoResolver, measured: ProbeResult) -> ProbeResul
     """Train on several devices if that is faster; returns the rates of the choice."""
     if len(resolver.config.devices) > 1:  # the user chose
         return _on_devices(measured, resolver.config)
-    forms = {"one GPU": ("cuda", measured.update_hz)}
+    forms = {"on one GPU": ("cuda", measured.update_hz)}
     if measured.split_hz:
         names = f"cuda:0,{resolver.second_device}"
-        forms["critic and actor on two"] = (names, measured.split_hz)
+        forms["with critic and actor on two"] = (names, measured.split_hz)
     if measured.shared_hz:
         many = len(resolver.ranks)
-        forms[f"{many} that share each batch"] = ("+".join(resolver.ranks), measured.shared_hz)
+        forms[f"with {many} that share each batch"] = ("+".join(resolver.ranks), measured.shared_hz)
     if len(forms) == 1 and measured.not_shared is None:
         return measured
     best = {form: _best(rates) for form, (_, rates) in forms.items()}
-    said = [f"{forms[f][1][size]:,.0f} on {f} at batch {size}" for f, (_, size) in best.items()]
+    said = [f"{forms[f][1][size]:,.0f} {f} at batch {size}" for f, (_, size) in best.items()]
     if measured.not_shared is not None:
         said.append(f"batches could not be shared ({measured.not_shared})")
     found = resolver.reasons["device"]
     text = f"{found.text}; updates/s before compilation: {', '.join(said)}"
     resolver.reasons["device"] = dataclasses.replace(found, text=text)
     fastest = max(best, key=lambda form: best[form][0])
-    if best[fastest][0] < SEVERAL_GAIN * best["one GPU"][0]:
+    if best[fastest][0] < SEVERAL_GAIN * best["on one GPU"][0]:
         return measured
     device, rates = forms[fastest]
     resolver.config = config_with(resolver.config, {"device": device})
