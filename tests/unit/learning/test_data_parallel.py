@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,14 @@ class SameDraws:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._calls: dict[Updater, int] = {}
-        stands_in = lambda updater, num, batch_size: self(updater, num, batch_size)  # noqa: E731
-        monkeypatch.setattr(Updater, "_draw_random", stands_in)
+        monkeypatch.setattr(Updater, "_draw_random", partialmethod(self))
 
     def __call__(self, updater: Updater, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
         call = self._calls[updater] = self._calls.get(updater, 0) + 1
         rounds, ranks = updater._round, range(RANKS)
         of_each = [self._drawn(updater, call, num, rounds * batch_size // RANKS, i) for i in ranks]
         if updater.num_ranks == RANKS:
-            mine = updater.plain is not None and updater._random is not None
-            index, noise = of_each[mine]
+            index, noise = of_each[updater._random is not None]
             return (index + 0.5) / (ROWS / RANKS), noise
         index = torch.stack(
             [
@@ -80,7 +79,7 @@ class SameDraws:
         ("sac", {}),
         (
             "td3",
-            {"algo.normalise_obs": True, "algo.normalise_reward": True, "algo.policy_delay": 3},
+            {"algo.normalise_obs": True, "algo.policy_delay": 3},
         ),
         ("dqn", {"algo.max_grad_norm": 0.1}),
     ],
@@ -211,7 +210,7 @@ def test_shards_hold_the_rows_that_one_replay_holds() -> None:
     one = Replay(layout, 40, cases.CPU)
     shards = ShardedReplay([Replay(layout, 20, cases.CPU) for _ in range(RANKS)])
     for i in range(60):
-        rows = cases.random_rows(algorithm, int(rng.integers(0, 60 if i % 7 == 0 else 12)), seed=i)
+        rows = cases.random_rows(algorithm, int(rng.integers(1, 60 if i % 7 == 0 else 12)), seed=i)
         for replay in (one, shards):
             replay.insert(rows)
         assert (shards.num_rows, shards.oldest) == (one.num_rows, one.oldest)
@@ -222,6 +221,7 @@ def test_shards_hold_the_rows_that_one_replay_holds() -> None:
         shards.start_reading(shards.oldest, found[1])
         assert shards.has_read
         assert torch.equal(*found)
+    shards.insert_from(lambda buffer: buffer[:0])
     assert abs(shards.shards[0].num_rows - shards.shards[1].num_rows) <= 1
 
 
@@ -244,7 +244,9 @@ def test_rows_and_networks_continue_on_any_number_of_ranks(
     stage.config = dataclasses.replace(stage.config, device=device)
     stage.write(16)
     successor = stage.start(resume=stage.folder)
-    stage.work(successor, 1)
+    stage.work(successor)
+    stage.write(16)
+    stage.work(successor)
     assert successor._updates == saved.updates + successor._updater.chunk
     assert sorted(stage.numbers(successor)) == list(range(stage.num_rows)), "every row once"
     successor.close()
@@ -269,6 +271,8 @@ def test_a_learner_whose_rank_fails_ends_and_its_successor_continues(
     learner._updater.close()
     stage.write(16)
     successor = stage.start(resume=stage.folder)
+    stage.work(successor)
+    stage.write(16)
     stage.work(successor, 3)
     assert successor._updates > load_training(stage.folder / "checkpoints").updates
     assert sorted(stage.numbers(successor)) == list(range(stage.num_rows)), "every row once"

@@ -67,6 +67,8 @@ class ShardedReplay:
 
     def insert(self, rows: Rows) -> None:
         """Append rows from any memory, overwriting the oldest."""
+        if len(rows) == 0:
+            return
         words, ranks = as_matrix(rows[-self.capacity :]), len(self.shards)
         for i, shard in enumerate(self.shards):
             mine = words[(i - self.num_inserted) % ranks :: ranks]
