@@ -5,6 +5,7 @@ Both switch to the compiled form of the same function as soon as there is one (`
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,9 @@ from spreeze.learning.state import (
     to_tensors,
 )
 from spreeze.learning.step import StepFunction, UpdateInputs, UpdateOutputs, UpdateStep
+
+ONE_CAPTURE = threading.Lock()
+"""Torch allows one capture at a time in a process; ranks are threads."""
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -266,7 +270,11 @@ class Updater:
                     self.run_eager()
             current.wait_stream(stream)
             # Thread-local: another thread may be loading the compiled form.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            # And on this device's stream: torch's own is on the device of the first capture.
+            with (
+                ONE_CAPTURE,
+                torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
+            ):
                 self.run_eager()
         finally:  # even when out of memory: the warm-up must not change the state
             current.wait_stream(stream)

@@ -58,6 +58,8 @@ def _gloo(*place: Any) -> Any:
 
 def _nccl(*place: Any) -> Any:
     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # the ranks are on one machine
+    # Graphs are captured one after another: a capture must not wait for another rank's.
+    os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
     options = c10d.ProcessGroupNCCL.Options()
     options._timeout = LIMIT
     return c10d.ProcessGroupNCCL(*place, options)

@@ -92,7 +92,8 @@ class DataParallelUpdater:
         """Stop work in other threads until the next `run`: there is none between two."""
 
     def close(self) -> None:
-        """End the threads, and the connections between them."""
+        """End the threads, and the connections between them, which captured graphs use."""
+        self.release()
         for thread in self._threads:
             thread.shutdown()
         self._threads, self._groups = [], None
