@@ -65,7 +65,8 @@ class Learner:
         ctx.counters["ready_s"] = ctx.counters["ready_s"] or ctx.now()
         self._runner = UpdateRunner(ctx, self._updater, self._replay)
         self._publisher = PolicyPublisher(ctx, ctx.weights.size, self._replay.device)
-        self._warmup_rows = resolved(config.learner.warmup_rows)
+        # Every rank needs a row.
+        self._warmup_rows = max(resolved(config.learner.warmup_rows), config.num_ranks)
         self._resumed = restored.resumed
         self._lost_before = int(ctx.counters["rows_lost"])
         """Rows that learners before this one have lost."""
