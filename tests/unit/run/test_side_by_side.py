@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -48,7 +49,11 @@ def test_the_next_command_is_asked_for_when_a_run_has_ended() -> None:
             events.append(f"asked for {label}")
             yield RunCommand(label, ["calendar", "2024", month])
 
-    runs = SideBySide(commands(), 1, lambda label, line: events.append((label, line.strip())))
+    runs = SideBySide(
+        partial(next, commands(), None),
+        1,
+        lambda label, line: events.append((label, line.strip())),
+    )
     for ended in runs.train():
         events.append((ended.command.label, ended.code != 0))
     assert ("good", "January 2024") in events
