@@ -80,15 +80,18 @@ def read_space(text: str, env: str, given: Mapping[str, str], file: str) -> Spac
     for algo in algos:
         asked = {**given, **dict.fromkeys(entries, "")}
         asked.pop("algo", None)
-        start = starting_config(env, asked if algo is None else asked | {"algo": algo})
+        try:
+            start = starting_config(env, asked if algo is None else asked | {"algo": algo})
+        except UsageError as error:
+            problems += error.problems
+            continue
         knobs = all_knobs(start)
         for name, entry in entries.items():
             if name in given:
                 problems.append(f"{flag(name)} is a flag of all trials, and in the space too.")
             elif name not in knobs:
-                problems.append(
-                    f"there is no knob {name.replace('_', '-')}{why_unknown(name, knobs)}"
-                )
+                why = why_unknown(name, knobs, as_typed)
+                problems.append(f"there is no knob {as_typed(name)}{why}")
             elif "." not in name and name != "algo":
                 problems.append(f"{name} is the same for all trials: give it as {flag(name)}.")
             else:
@@ -100,6 +103,11 @@ def read_space(text: str, env: str, given: Mapping[str, str], file: str) -> Spac
     if problems:
         raise UsageError([f"--space {file}: {text}" for text in dict.fromkeys(problems)])
     return space
+
+
+def as_typed(name: str) -> str:
+    """A knob's name as it is typed after the dashes."""
+    return flag(name).removeprefix("--")
 
 
 def typed(value: Any) -> str:
@@ -125,8 +133,8 @@ def _entries(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     """What a file says of each knob, by its name with underscores."""
     for key, value in table.items():
         name = prefix + key.replace("-", "_")
-        is_section = name in SECTIONS.values() or not isinstance(value, dict)
-        if isinstance(value, dict) and is_section and not value.keys() & set(KEYS):
+        is_section = isinstance(value, dict) and not value.keys() & set(KEYS)
+        if is_section and (value or name in SECTIONS.values()):
             yield from _entries(value, f"{name}.")
         else:
             yield name, value
@@ -140,7 +148,7 @@ def _texts(entry: Any) -> list[str]:
 
 def _dimension(name: str, knob: Knob, entry: Any) -> Range | Choices | str:
     """What a file says of one knob, or what is wrong with it."""
-    spelled = name.replace("_", "-")
+    spelled = as_typed(name)
     if isinstance(entry, dict) and (unknown := entry.keys() - set(KEYS)):
         word = min(unknown)
         return f"{spelled}: {word!r} is none of {', '.join(KEYS)}.{suggest(word, KEYS)}"

@@ -80,6 +80,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     args = tyro.cli(Arguments, args=taken, prog="spreeze sweep")
     if find_spec("optuna") is None:
         raise UsageError(['sweeps need Optuna. Install it with: pip install "spreeze[sweep]"'])
+    _refuse_misspelled(scan_flags(rest))
     if args.resume is not None:
         folder, plan, trials = _resumed(args, taken, rest)
     else:
@@ -152,7 +153,6 @@ def _checked(plan: Plan, folder: Path, num_trials: int, file: str) -> tuple[Setu
 
     words = split_flags(plan.arguments, SEEDS).rest
     given = scan_flags(list(plan.arguments))
-    _refuse_misspelled(given)
     space = read_space(plan.space, given.env, given.flags, file)
     first = {name: found.ends[0] for name, found in space.items()}
     sample = parse([*plan.arguments, *as_flags(first)])
@@ -170,8 +170,8 @@ def _checked(plan: Plan, folder: Path, num_trials: int, file: str) -> tuple[Setu
     if "checkpoint.replay_mb" not in given.flags:
         own += ["--checkpoint.replay-mb", "0"]  # nobody resumes a trial
     seeds = [config.seed for config in each_seed(sample)]
-    setup = Setup(folder, words, own, sample, seeds, plan.scoring, num_trials, "algo" in space)
-    return setup, space
+    differ = any(name == "algo" or name.startswith("env.") for name in space)
+    return Setup(folder, words, own, sample, seeds, plan.scoring, num_trials, differ), space
 
 
 def _refuse_misspelled(given: Given) -> None:

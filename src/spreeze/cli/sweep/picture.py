@@ -10,8 +10,8 @@ from matplotlib import rc_context
 
 from spreeze.cli.figure import CurveFigure
 from spreeze.cli.sweep.score import Score
-from spreeze.cli.sweep.study import Trial, shown
-from spreeze.settings.space import Choices, Range, Space, typed
+from spreeze.cli.sweep.study import Trial
+from spreeze.settings.space import Choices, Range, Space, as_typed, typed
 
 COLUMNS = 3
 INK, BEST = "#0f766e", "#d0562f"
@@ -60,4 +60,4 @@ def _draw_knob(axes: Any, done: Sequence[Trial], name: str, values: Range | Choi
         axes.set_xlim(values.low, values.high)
         if values.log:
             axes.set_xscale("log")
-    axes.set_xlabel(shown(name))
+    axes.set_xlabel(as_typed(name))

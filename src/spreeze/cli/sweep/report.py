@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spreeze.cli.sweep.study import FAILED, Study, Trial, shown
+from spreeze.cli.sweep.study import FAILED, Study, Trial
 from spreeze.cli.sweep.trials import Setup
-from spreeze.settings.space import as_flags, typed
+from spreeze.settings.space import as_flags, as_typed, typed
 from spreeze.store.rundir import RunDir
 from spreeze.text import clock, plain, plural, short
 
@@ -44,7 +44,7 @@ def print_report(setup: Setup, study: Study) -> None:
     _print_best(console, ranked[:SHOWN], setup.score.name)
     shares = study.importances()
     if shares:
-        parts = [f"{shown(name)} {share:.0%}" for name, share in shares.items()]
+        parts = [f"{as_typed(name)} {share:.0%}" for name, share in shares.items()]
         console.print(Text(f"What explains the scores: {', '.join(parts)}"), soft_wrap=True)
     best = ranked[0]
     run = RunDir(setup.folder / best.runs[0]).short_path
@@ -76,7 +76,7 @@ def state_json(setup: Setup, study: Study) -> dict[str, Any]:
                 "number": trial.number,
                 "state": trial.state,
                 "score": trial.score,
-                "values": {shown(name): typed(value) for name, value in trial.values.items()},
+                "values": {as_typed(name): typed(value) for name, value in trial.values.items()},
                 "curve": trial.curve,
                 "runs": trial.runs,
                 "cause": trial.cause,
@@ -93,7 +93,7 @@ def _print_best(console: Console, best: Sequence[Trial], score: str) -> None:
     table.add_column("trial", justify="right")
     table.add_column(score, justify="right")
     names = list(dict.fromkeys(name for trial in best for name in trial.values))
-    for title in (*map(shown, names), "took"):
+    for title in (*map(as_typed, names), "took"):
         table.add_column(title, justify="right", overflow="fold")
     for trial in best:
         values = [typed(trial.values[name]) for name in names]

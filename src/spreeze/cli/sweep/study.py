@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spreeze.cli.sweep.plan import Plan
 from spreeze.cli.sweep.score import PARTS
-from spreeze.settings.space import Choices, Range, Space, typed
+from spreeze.settings.space import Choices, Range, Space, as_typed, typed
 
 if TYPE_CHECKING:
     import optuna
@@ -52,12 +52,7 @@ class Trial:
     @property
     def described(self) -> str:
         """The values, as they are typed."""
-        return ", ".join(f"{shown(name)} {typed(value)}" for name, value in self.values.items())
-
-
-def shown(name: str) -> str:
-    """A knob's name as it is typed."""
-    return name.replace("_", "-")
+        return ", ".join(f"{as_typed(name)} {typed(value)}" for name, value in self.values.items())
 
 
 class Study:

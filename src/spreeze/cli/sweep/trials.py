@@ -198,7 +198,7 @@ class Trials:
         self._report(live)
         score = self._setup.score.of_run(RunDir(self._setup.folder / live.run))
         if score is None:
-            return self._end(live, FAILED, cause=f"it has no {self._setup.score.metric}")
+            return self._end(live, FAILED, cause=f"no evaluation had {self._setup.score.metric}")
         live.scores.append(score)
         if len(live.scores) == len(self._setup.seeds):
             self._end(live, FINISHED, score=estimate(live.scores).middle)
