@@ -18,6 +18,7 @@ from spreeze.cli import FAILED, INTERRUPTED, OK, USAGE
 from spreeze.cli.flags import Given, scan_flags, split_flags
 from spreeze.errors import UsageError
 from spreeze.knobs import flag, knobs_of
+from spreeze.settings.arguments import read_arguments
 from spreeze.text import nearest
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def own_flags() -> dict[str, bool]:
 def main(arguments: list[str], _started_s: float) -> int:
     """Train the trials that are missing, and report."""
     taken, rest = split_flags(arguments, own_flags())
-    if {"-h", "--help"} & set(rest):
-        tyro.cli(Arguments, args=["--help"], prog="spreeze sweep")
-    args = tyro.cli(Arguments, args=taken, prog="spreeze sweep")
+    args = read_arguments(Arguments, ["--help"] if {"-h", "--help"} & set(rest) else taken, "sweep")
     if find_spec("optuna") is None:
         raise UsageError(['sweeps need Optuna. Install it with: pip install "spreeze[sweep]"'])
     _refuse_misspelled(scan_flags(rest))
