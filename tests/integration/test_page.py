@@ -258,6 +258,33 @@ def fill(folder: Path) -> Path:
     return run
 
 
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_a_sweep_shows_its_trials(browser: Any, tmp_path: Path, size: dict[str, int]) -> None:
+    for name in ("trial-001", "trial-002"):
+        make_run(tmp_path, name)
+    rows = [
+        {"number": 1, "state": "pruned", "score": None, "curve": [-9.0, -8.5], "runs": ["trial-001"]},
+        {"number": 2, "state": "finished", "score": -150.0, "curve": [-9.0, -2.0], "runs": ["trial-002"]},
+        {"number": 3, "state": "failed", "score": None, "runs": [], "cause": "<b>it broke</b>"},
+        {"number": 4, "state": "finished", "score": -140.0, "curve": [1.0, None], "runs": ["gone"]},
+        {"number": 5, "state": 7, "score": "x", "values": [1], "curve": 3, "runs": None},
+    ]  # fmt: skip
+    rows = [{"values": {"algo.lr": f"0.00{i}"}, "seconds": 9.0} | row for i, row in enumerate(rows)]
+    sweep = {"asked": {}, "trials": 6, "score": "best return", "direction": "maximize"}
+    write(tmp_path / "sweep.json", sweep | {"rows": rows})
+    with dashboard(tmp_path) as address, tab(browser, size) as look:
+        look.page.goto(address)
+        look.shows("#trials-note", "4 of 6 trials done")
+        lines = look.page.locator("#trials-body tr").all_inner_texts()
+        assert [line.split()[0] for line in lines] == ["4", "2", "5", "3", "1"], "the best first"
+        assert "<b>it broke</b>" in lines[3]
+        assert look.page.locator("#trials-body polyline").count() == 2
+        look.shoot("sweep")
+        look.page.locator("#trials-body a", has_text="2").first.click()
+        look.wait("document.querySelector('#title').textContent === 'trial-002'")
+        assert look.page.locator("#trials").is_hidden()
+
+
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
 def test_runs_are_sorted_filtered_and_compared(
     browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
