@@ -20,7 +20,7 @@ class Config(OffPolicyConfig):
 def build(config, spec, arithmetic="float32"):
     from spreeze.networks import mlp_network, tanh_gaussian
 
-    policy = mlp_network(config.policy_form(spec).sizes(spec), arithmetic)
+    policy = config.policy_network(spec, arithmetic)
     q_network = mlp_network([spec.obs_size + spec.action_size, *config.widths(), 1], arithmetic)
 
     def soft_value(actor, critic, obs, noise):

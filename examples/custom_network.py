@@ -1,6 +1,7 @@
-"""Your own networks: SAC with a torch module as critics, and a policy with other layers.
+"""Your own networks: SAC whose policy and critics are torch modules.
 
-The policy stays a network of dense layers, whose kind is set by knobs: numpy runs it, in samplers and where you deploy it.
+A policy of dense layers is recognised and acts in numpy. This one has gates, so it acts through torch, in samplers and
+evaluations too. To use it later: spreeze eval RUN --network examples/custom_network.py:make_policy
 """
 
 from dataclasses import dataclass
@@ -9,13 +10,21 @@ import spreeze
 from spreeze.algos import Entry, sac
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnConfig(sac.SACConfig):
-    """SAC whose policy has residual layers with layer normalisation, and SiLU."""
+def make_policy(inputs, outputs):
+    """A network whose features are multiplied by gates."""
+    import torch
+    from torch import nn
 
-    activation: str = "silu"
-    residual: bool = True
-    actor_layer_norm: bool = True
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features, self.gates = nn.Linear(inputs, 64), nn.Linear(inputs, 64)
+            self.head = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, outputs))
+
+        def forward(self, obs):
+            return self.head(self.features(obs) * torch.sigmoid(self.gates(obs)))
+
+    return Policy()
 
 
 def make_critic(inputs, width):
@@ -35,6 +44,14 @@ def make_critic(inputs, width):
             return self.value(torch.relu(x + self.block(self.norm(x))))
 
     return Critic()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(sac.SACConfig):
+    """SAC with a policy of my own."""
+
+    def policy_module(self, inputs, outputs):
+        return make_policy(inputs, outputs)
 
 
 def build(config, spec, arithmetic="float32"):

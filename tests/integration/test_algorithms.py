@@ -19,11 +19,14 @@ from safetensors.numpy import load_file, save_file
 import cases
 import fakes
 import spreeze
+from spreeze.cli.commands import eval as eval_command
+from spreeze.cli.commands import export
 from spreeze.cli.playback import env_to_play
 from spreeze.policy import Policy, PolicyForm
 from spreeze.policy.onnx import compare, export_onnx
 from spreeze.spec import Activation, EnvSpec
 from spreeze.store.rundir import RunDir
+from spreeze.user_code import import_named
 from user_runs import records
 
 every = pytest.mark.parametrize(("name", "kind"), cases.CASES)
@@ -260,7 +263,7 @@ def test_a_users_algorithm_is_named_by_its_file(example: str, runs: str, tmp_pat
     )
     assert run.summary["updates"] > 0
     assert "-entry-" in run.path.name
-    assert spreeze.load(run.path).predict(np.zeros(3), deterministic=True)[0].shape == (1,)
+    assert run.policy.predict(np.zeros(3), deterministic=True)[0].shape == (1,)
     with pytest.raises(spreeze.UsageError, match="your own code"):
         spreeze.train("Pendulum-v1", resume=run.path.name, runs=runs)
     named = f"{shutil.copy(EXAMPLES / example, tmp_path)}:ENTRY"  # wherever it is by now
@@ -268,6 +271,32 @@ def test_a_users_algorithm_is_named_by_its_file(example: str, runs: str, tmp_pat
     more = spreeze.train("Pendulum-v1", resume=run.path.name, runs=runs, algo=named, steps=steps)
     assert more.summary["updates"] > run.summary["updates"]
     assert len((EXAMPLES / "custom_algorithm.py").read_text().splitlines()) < 60
+
+
+def test_a_policy_that_is_a_torch_module_acts_through_torch(
+    runs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Samplers, evaluator and playback do; only code that the caller names is run for a stored policy."""
+    file = EXAMPLES / "custom_network.py"
+    knobs = {"algo.hidden": (16, 16), "learner.compile": False, "learner.batch_size": 32}
+    knobs |= {"evaluator.episodes": 2, "evaluator.every_steps": 1000, "visualizer.draw": "off"}
+    algo = f"{file}:ENTRY"
+    run = spreeze.train("Pendulum-v1", algo=algo, runs=runs, steps="4000", name="r", **knobs)
+    assert "acts through torch, slower than numpy" in capsys.readouterr().err
+    assert len(run.curve()["mean_return"]) > 0
+    assert run.policy.form.module[0] == ("features.weight", (64, 3)), "named by this program"
+    with pytest.raises(spreeze.UsageError, match=r"spreeze.load\(run, network=NAME\)"):
+        spreeze.load(run.path)
+    make_policy = import_named("--network", str(file)).make_policy
+    policy = spreeze.load(run.path, network=make_policy)
+    assert np.any(policy.predict(np.zeros(3), deterministic=True)[0])
+    stored = ["r", "--runs", runs]
+    with pytest.raises(spreeze.UsageError, match="torch module of your own code"):
+        export.main([*stored, "--onnx", "x.onnx"], 0.0)
+    with pytest.raises(spreeze.UsageError, match=r"--network file\.py:NAME"):
+        eval_command.main([*stored, "--episodes", "1"], 0.0)
+    network = ["--network", f"{file}:make_policy"]
+    assert eval_command.main([*stored, "--episodes", "1", *network], 0.0) == 0
 
 
 @pytest.mark.learning

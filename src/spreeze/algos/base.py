@@ -7,8 +7,8 @@ compilation. Samplers need no torch: the config states the format of rows and of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from spreeze.algos.schedules import Schedule, scheduled
 from spreeze.knobs import Auto, Effect, KnobGroup, knob, knobs_of
@@ -18,12 +18,22 @@ from spreeze.spec import Activation, Floats
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+    from torch.nn import Module
 
-    from spreeze.networks import Shapes, Style
+    from spreeze.networks import Arithmetic, Network, Shapes, Style
     from spreeze.rows import Batch
     from spreeze.spec import EnvSpec
 
 Metrics = dict[str, "Tensor"]
+
+
+class BuiltPolicy(NamedTuple):
+    """A policy, as it is trained and as it acts."""
+
+    network: Network
+    form: PolicyForm
+    why_torch: str = ""
+    """Why numpy cannot run it; empty if it can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +144,43 @@ class AlgoConfig(KnobGroup):
             activation=self.activation,
             residual=self.residual,
         )
+
+    def policy_module(self, inputs: int, outputs: int) -> Module | None:
+        """Your own network for the policy: a torch module from this many inputs to this many outputs.
+
+        None: the layers that the knobs say. Import torch inside, since samplers read this class without it.
+        """
+        return None
+
+    @property
+    def has_policy_module(self) -> bool:
+        """Whether the policy is a torch module of the user's."""
+        return type(self).policy_module is not AlgoConfig.policy_module
+
+    def policy_network(self, spec: EnvSpec, arithmetic: Arithmetic) -> Network:
+        """The policy as the losses train it. Needs torch, like the next."""
+        return self.build_policy(spec, arithmetic).network
+
+    def build_policy(self, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> BuiltPolicy:
+        """The policy, as it is trained and as it acts."""
+        from spreeze.networks import Style, mlp_network, policy_from_module
+
+        form = self.policy_form(spec)
+        if not self.has_policy_module:
+            style = Style(form.activation, form.layer_norm, form.residual)
+            return BuiltPolicy(mlp_network(form.sizes(spec), arithmetic, style=style), form)
+        sizes = spec.obs_size, form.outputs(spec)
+        made = policy_from_module(lambda: self.policy_module(*sizes), *sizes, arithmetic)
+        network, dense, why_not = made
+        if dense is None:
+            form = replace(form, hidden=(), module=network.shapes.items)
+            return BuiltPolicy(network, form, why_not)
+        activation, layer_norm, residual = dense.style
+        hidden = dense.sizes[1:-1]
+        form = replace(
+            form, hidden=hidden, activation=activation, layer_norm=layer_norm, residual=residual
+        )
+        return BuiltPolicy(network, form)
 
     def widths(self) -> tuple[int, ...]:
         """Widths of the critic's hidden layers, once they are known."""

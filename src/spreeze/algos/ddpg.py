@@ -31,8 +31,7 @@ def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32")
 
     from spreeze.networks import mlp_network
 
-    sizes = config.policy_form(spec).sizes(spec)
-    policy = mlp_network(sizes, arithmetic, style=config.actor_style())
+    policy = config.policy_network(spec, arithmetic)
     q_network = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), 1],
         arithmetic,

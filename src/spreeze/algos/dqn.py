@@ -77,10 +77,9 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     import torch
     from torch.nn.functional import smooth_l1_loss
 
-    from spreeze.networks import Shapes, gather_action, mlp_network
+    from spreeze.networks import Shapes, gather_action
 
-    sizes = config.policy_form(spec).sizes(spec)
-    network = mlp_network(sizes, arithmetic, style=config.critic_style())
+    network = config.policy_network(spec, arithmetic)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return torch.zeros(0), network.init(generator)

@@ -47,8 +47,7 @@ def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float3
     """FastSAC for one environment."""
     from spreeze.networks import CategoricalCritics, SoftActor, mlp_network
 
-    sizes = config.policy_form(spec).sizes(spec)
-    act = SoftActor(sizes, arithmetic, config.init_alpha, config.actor_style())
+    act = SoftActor(config.policy_network(spec, arithmetic), config.init_alpha)
     network = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), config.num_atoms],
         arithmetic,

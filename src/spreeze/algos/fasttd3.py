@@ -42,8 +42,7 @@ def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float3
 
     from spreeze.networks import CategoricalCritics, mlp_network
 
-    sizes = config.policy_form(spec).sizes(spec)
-    policy = mlp_network(sizes, arithmetic, style=config.actor_style())
+    policy = config.policy_network(spec, arithmetic)
     network = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), config.num_atoms],
         arithmetic,

@@ -97,8 +97,7 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
 
     from spreeze.networks import Shapes, mlp_network
 
-    sizes = config.policy_form(spec).sizes(spec)
-    policy = mlp_network(sizes, arithmetic, style=config.actor_style())
+    policy = config.policy_network(spec, arithmetic)
     value = mlp_network(
         [spec.obs_size, *config.widths(), 1], arithmetic, style=config.critic_style()
     )
@@ -107,8 +106,9 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         network = policy.init(generator)
-        last = Shapes(policy.shapes.items[-2:]).size
-        network[-last:] *= 0.01  # start with nearly equal action probabilities
+        if not config.has_policy_module:  # of one, the module's own initialisation counts
+            last = Shapes(policy.shapes.items[-2:]).size
+            network[-last:] *= 0.01  # start with nearly equal action probabilities
         log_std = torch.full((actor_shapes.size - len(network),), -0.5)
         return torch.cat([network, log_std]), value.init(generator)
 

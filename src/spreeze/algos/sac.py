@@ -37,8 +37,7 @@ def build(
     """
     from spreeze.networks import SoftActor, mlp_network
 
-    sizes = config.policy_form(spec).sizes(spec)
-    act = SoftActor(sizes, arithmetic, config.init_alpha, config.actor_style())
+    act = SoftActor(config.policy_network(spec, arithmetic), config.init_alpha)
     critics = critic_network or mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), 1],
         arithmetic,

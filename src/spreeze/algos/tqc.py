@@ -48,8 +48,7 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
 
     from spreeze.networks import SoftActor, mlp_network
 
-    sizes = config.policy_form(spec).sizes(spec)
-    act = SoftActor(sizes, arithmetic, config.init_alpha, config.actor_style())
+    act = SoftActor(config.policy_network(spec, arithmetic), config.init_alpha)
     num = config.num_quantiles
     critics = mlp_network(
         [spec.obs_size + spec.action_size, *config.widths(), num],

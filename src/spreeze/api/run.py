@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from spreeze.envs.targets import EnvTarget
-    from spreeze.policy import Policy
+    from spreeze.policy import MakeModule, Policy
 
 
 class Run:
@@ -32,13 +32,16 @@ class Run:
         """Its folder."""
         self.env: EnvTarget | None = None
         """What it was trained on, if that was in this program: a stored run never chooses code."""
+        self.algo: str | None = None
+        """Its algorithm, if that is your own code and was named in this program."""
         self._summary: dict[str, Any] | None = None
 
     @classmethod
-    def ended(cls, path: Path, summary: dict[str, Any], env: EnvTarget) -> Run:
+    def ended(cls, path: Path, summary: dict[str, Any], env: EnvTarget, algo: str) -> Run:
         """A run of this program that has ended."""
         run = cls(path)
         run._summary, run.env = summary, env
+        run.algo = algo if ":" in algo else None
         return run
 
     @property
@@ -49,7 +52,7 @@ class Run:
     @cached_property
     def policy(self) -> Policy:
         """The policy with the best evaluation, or the newest one if none was evaluated. Needs numpy only."""
-        return load(self.path)
+        return load(self.path, network=self._network())
 
     def curve(self) -> dict[str, NDArray[np.float64]]:
         """The evaluations as columns: `time_s`, `env_steps`, `updates` and `mean_return`.
@@ -89,6 +92,18 @@ class Run:
             figure.savefig(out, dpi=DPI)
         return figure
 
+    def _network(self) -> MakeModule | None:
+        """What makes the policy's module, if the algorithm is known."""
+        from spreeze.algos import find_algorithm
+
+        if self.algo is None:
+            return None
+        knobs = RunDir(self.path).read("config")["config"]["hyper"]
+        known: dict[str, Any] = {
+            name: tuple(x) if isinstance(x, list) else x for name, x in knobs.items()
+        }
+        return find_algorithm(self.algo).config(**known).policy_module
+
     def __repr__(self) -> str:
         facts = run_facts(RunDir(self.path))
         return (
@@ -113,8 +128,12 @@ class Run:
         return html.title(self.path.name) + html.table(rows) + html.curve(list(points))
 
 
-def load(run: str | Path | Run, *, runs: str | Path = "runs") -> Policy:
+def load(
+    run: str | Path | Run, *, runs: str | Path = "runs", network: MakeModule | None = None
+) -> Policy:
     """The best policy of a run, or its last one if none was evaluated. Needs numpy only.
+
+    `network` is for a policy that acts through torch: your class or function of (inputs, outputs) that makes its module.
 
     `run` is a run, its path, its name in the folder `runs`, or the path of one of its checkpoints.
     """
@@ -122,8 +141,8 @@ def load(run: str | Path | Run, *, runs: str | Path = "runs") -> Policy:
 
     path = run.path if isinstance(run, Run) else Path(run)
     if (path / "policy.safetensors").exists():
-        return load_policy(path)
-    return load_policy(find_run(str(path), Path(runs)).checkpoint())
+        return load_policy(path, network)
+    return load_policy(find_run(str(path), Path(runs)).checkpoint(), network)
 
 
 def _ending(facts: dict[str, Any]) -> str:

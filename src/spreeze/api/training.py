@@ -123,7 +123,7 @@ def _train_one(
     else:
         with NotebookScreen() if in_notebook() else Screen() as screen:
             ended = launch(config, env, screen, announce=screen.announce, callbacks=callbacks)
-    return Run.ended(ended.path, ended.summary, env)
+    return Run.ended(ended.path, ended.summary, env, config.algo)
 
 
 @contextmanager

@@ -45,8 +45,9 @@ def measure(plan: Plan, env: EnvTarget, processes: Processes, seconds: float) ->
             children = []
             for index in range(num):
                 job = Job(
-                    "sampler", index, plan.config, plan.spec, env, Path(folder), time.monotonic()
-                )
+                    "sampler", index, plan.config, plan.spec, env, Path(folder), time.monotonic(),
+                    form=plan.form,
+                )  # fmt: skip
                 payload = cloudpickle.dumps((job, arena.blocks, NUM_ROUNDS, turn_s))
                 with (Path(folder) / f"{job.name}.log").open("ab") as log:  # environments may print
                     function, fds = "spreeze.bench.sampling_worker:main", (arena.fd,)

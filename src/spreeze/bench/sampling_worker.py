@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from spreeze.envs.group import make_group
 from spreeze.envs.targets import make_env
-from spreeze.policy import Policy
 from spreeze.roles.context import Context, join, start
 from spreeze.settings.config import resolved
 from spreeze.wires.arena import Arena, Block
@@ -143,7 +142,7 @@ class SamplerBench:
         """Make the same environments, with the actions that the sampler took and with random ones."""
         ctx, num = self._ctx, self._num_envs
         num_rows = int(ctx.counters["env_steps"]) // (num * self._segment)
-        policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
+        policy = ctx.make_policy()
         rows = self._lane["action"][: num_rows * num].reshape(num_rows, num, self._segment, -1)
         taken = rows.swapaxes(1, 2).reshape(num_rows * self._segment, num, -1)
         policy.seed(0)
@@ -165,7 +164,7 @@ class SamplerBench:
         ctx, num = self._ctx, self._num_envs
         hyper = ctx.config.hyper
         group = make_group(ctx.job.env, ctx.spec, num, hyper.row_format())
-        policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
+        policy = ctx.make_policy()
         ctx.weights.fetch(policy.vector, 0)
         lane = ctx.experience.writer(ctx.job.index)
         spent = dict.fromkeys(("simulate", "act", "step"), 0.0)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from spreeze.envs.suites import suite_of
 from spreeze.errors import UsageError
+from spreeze.user_code import import_named
 
 if TYPE_CHECKING:
     from spreeze.envs.targets import EnvTarget
-    from spreeze.policy import Policy
+    from spreeze.policy import MakeModule, Policy
     from spreeze.store.rundir import RunDir
 
 
@@ -43,6 +44,22 @@ def env_to_play(policy: Policy, whose: str, given: str | None, option: str = "--
     if given is None and (suite := suite_of(env)):
         print(f"Note: {env} imports the installed package {suite[1]}.", file=sys.stderr)
     return env
+
+
+def network_to_play(given: str | None) -> MakeModule | None:
+    """What makes the torch module of a policy, from `file.py:NAME`; UsageError if it is none."""
+    if given is None:
+        return None
+    where, _, name = given.rpartition(":")
+    made = getattr(import_named("--network", where), name, None) if where else None
+    if not callable(made):
+        raise UsageError(
+            [
+                f"--network {given}: name a class or function of (inputs, outputs) that gives a torch module, as file.py:NAME."
+            ]
+        )
+    make: MakeModule = made
+    return make
 
 
 def as_trained(env: EnvTarget, run: RunDir) -> EnvTarget:

@@ -22,7 +22,7 @@ from spreeze.networks.layers import (
     mlp_shapes,
     unfused_arithmetic,
 )
-from spreeze.networks.modules import module_network
+from spreeze.networks.modules import module_network, policy_from_module
 from spreeze.networks.ranks import mean_and_std
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "mlp_network",
     "mlp_shapes",
     "module_network",
+    "policy_from_module",
     "project",
     "tanh_gaussian",
     "unfused_arithmetic",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spreeze.networks.layers import RELU, Arithmetic, Network, Shapes, Style, mlp_network
+from spreeze.networks.layers import Network, Shapes
 from spreeze.rows import Batch
 from spreeze.spec import LOG_STD_RANGE
 
@@ -37,15 +36,12 @@ class SoftActor:
 
     def __init__(
         self,
-        sizes: Sequence[int],
-        arithmetic: Arithmetic,
+        policy: Network,
         init_alpha: float,
-        style: Style = RELU,
     ) -> None:
-        """A policy with these layer sizes, and `init_alpha` as its first temperature."""
-        self._policy = mlp_network(sizes, arithmetic, style=style)
-        self._init_alpha = init_alpha
-        self.policy_size = self._policy.shapes.size
+        """A policy with this network, and `init_alpha` as its first temperature."""
+        self._policy, self._init_alpha = policy, init_alpha
+        self.policy_size = policy.shapes.size
         self.shapes = Shapes((*self._policy.shapes.items, ("log_alpha", (1,))))
 
     def init(self, generator: torch.Generator) -> Tensor:

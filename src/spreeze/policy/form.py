@@ -10,6 +10,10 @@ from typing import Any, Literal, get_args
 from spreeze.errors import DamagedFile
 from spreeze.spec import Activation, EnvSpec
 
+Parameters = tuple[tuple[str, tuple[int, ...]], ...]
+"""Names and shapes, in order."""
+MODULE_PREFIX = "module."
+"""What the names of a module's parameters start with, beside those of a head or of normalisation."""
 Head = Literal["tanh_gaussian", "tanh", "gaussian", "categorical", "values"]
 """What the last layer's outputs mean:
 
@@ -36,13 +40,16 @@ class PolicyForm:
     """What follows each hidden layer. Policies of earlier versions have ReLU, and nothing residual."""
     residual: bool = False
     """Whether each hidden layer behind another one of the same width adds its input."""
+    module: Parameters = ()
+    """The parameters of a torch module that takes the place of all layers; empty if there is none."""
 
     @staticmethod
     def from_json(data: Any) -> PolicyForm:
         """The inverse of `asdict`. The data may come from anywhere; DamagedFile if they make no sense."""
         try:
-            form = PolicyForm(**{**data, "hidden": tuple(data["hidden"])})
-        except (KeyError, TypeError):
+            module = tuple((name, tuple(shape)) for name, shape in data.get("module", ()))
+            form = PolicyForm(**{**data, "hidden": tuple(data["hidden"]), "module": module})
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise DamagedFile("the description of the policy is damaged.") from None
         widths = len(form.hidden) <= 100 and all(
             type(x) is int and 0 < x <= 65_536 for x in form.hidden
@@ -52,26 +59,30 @@ class PolicyForm:
         )
         words = ((form.head, Head), (form.activation, Activation))
         known = all(isinstance(word, str) and word in get_args(kind) for word, kind in words)
-        if not widths or not flags or not known:
+        if not widths or not flags or not known or not all(map(_is_parameter, form.module)):
             raise DamagedFile("the description of the policy is damaged.")
         return form
 
-    def sizes(self, spec: EnvSpec) -> list[int]:
-        """The input size of each layer, then the output size of the last one."""
-        outputs = {
+    def outputs(self, spec: EnvSpec) -> int:
+        """How many numbers the head needs."""
+        return {
             "tanh_gaussian": 2 * spec.action_size,
             "tanh": spec.action_size,
             "gaussian": spec.action_size,
             "categorical": spec.num_actions or 0,
             "values": 1 + (spec.num_actions or 0),
         }[self.head]
-        return [spec.obs_size, *self.hidden, outputs]
+
+    def sizes(self, spec: EnvSpec) -> list[int]:
+        """The input size of each layer, then the output size of the last one."""
+        return [spec.obs_size, *self.hidden, self.outputs(spec)]
 
     def shapes(self, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in the order of the flat vector."""
-        shapes: dict[str, tuple[int, ...]] = {}
+        shapes = {MODULE_PREFIX + name: shape for name, shape in self.module}
         for i, (fan_in, fan_out) in enumerate(pairwise(self.sizes(spec))):
-            shapes |= {f"w{i}": (fan_in, fan_out), f"b{i}": (fan_out,)}
+            if not self.module:
+                shapes |= {f"w{i}": (fan_in, fan_out), f"b{i}": (fan_out,)}
         if self.head == "gaussian":
             shapes["log_std"] = (spec.action_size,)
         if self.normalised:
@@ -81,3 +92,10 @@ class PolicyForm:
     def size(self, spec: EnvSpec) -> int:
         """Length of the flat vector."""
         return sum(math.prod(shape) for shape in self.shapes(spec).values())
+
+
+def _is_parameter(parameter: tuple[Any, tuple[Any, ...]]) -> bool:
+    """Whether it is a name of usual length, and a shape."""
+    name, shape = parameter
+    sizes = len(shape) <= 8 and all(type(x) is int and 0 <= x <= 1 << 28 for x in shape)
+    return isinstance(name, str) and 0 < len(name) <= 200 and sizes

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from spreeze.errors import DamagedFile
 from spreeze.policy.form import PolicyForm
+from spreeze.policy.module import MakeModule, make_policy
 from spreeze.policy.policy import Policy
 from spreeze.spec import EnvSpec
 from spreeze.store.manifest import read_checkpoint
@@ -14,8 +15,11 @@ from spreeze.store.tensors import MAX_HEADER_BYTES, check_tensors
 MAX_PARAMETERS = 1 << 28
 
 
-def load_policy(folder: Path) -> Policy:
-    """The policy in a checkpoint folder; DamagedFile if it is not whole. Loading runs no code."""
+def load_policy(folder: Path, network: MakeModule | None = None) -> Policy:
+    """The policy in a checkpoint folder; DamagedFile if it is not whole. Loading runs no code but `network`.
+
+    `network` makes the torch module of a policy that has one; UsageError without it.
+    """
     described = read_checkpoint(folder, ["config.json"]).data["config"].get("policy")
     try:
         if not isinstance(described, dict):
@@ -33,7 +37,7 @@ def load_policy(folder: Path) -> Policy:
     stored = read_checkpoint(folder, ["policy.safetensors"], limit=limit).tensors["policy"]
     if problems := check_tensors(stored, form.shapes(spec)):
         raise DamagedFile(f"{folder / 'policy.safetensors'}: {', '.join(problems)}.")
-    policy = Policy(spec, form)
+    policy = make_policy(spec, form, network)
     for name, target in policy.named().items():
         target[...] = stored[name]
     return policy

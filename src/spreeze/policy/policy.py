@@ -33,7 +33,7 @@ class Policy:
             size = int(np.prod(shape))
             self._params[name] = self.vector[start : start + size].reshape(shape)
             start += size
-        num_layers = len(form.sizes(spec)) - 1
+        num_layers = 0 if form.module else len(form.sizes(spec)) - 1
         self.layers = [(self._params[f"w{i}"], self._params[f"b{i}"]) for i in range(num_layers)]
         self._action_size = spec.action_size  # a property that multiplies: too slow for every step
         # The environment's action for x in [-1, 1] is middle + x * half_range.
@@ -89,6 +89,11 @@ class Policy:
             np.multiply(x, self._params["obs_scale"], out=x)
             np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
             np.minimum(x, OBS_CLIP, out=x)
+        action: Floats = self._head(self._network(x), explore)
+        return action
+
+    def _network(self, x: Floats) -> Floats:
+        """The outputs of the last layer; the head may overwrite them."""
         first = x
         for (weight, bias), out in zip(self.layers, self._outputs, strict=True):
             np.matmul(x, weight, out=out)
@@ -100,8 +105,7 @@ class Policy:
                 if self.form.residual and x is not first and x.shape == out.shape:
                     np.add(out, x, out=out)
             x = out
-        action: Floats = self._head(x, explore)
-        return action
+        return x
 
     def _tanh_gaussian(self, x: Floats, explore: bool) -> Floats:
         # Copied to contiguous arrays: strided rows take three times as long.
@@ -233,6 +237,10 @@ class Policy:
         lead = obs.shape[: obs.ndim - len(self.spec.obs_shape)]
         action = self.act(obs.reshape(-1, self.spec.obs_size), explore=not deterministic)
         return self.to_env_action(action).reshape((*lead, *self.spec.action_shape)), state
+
+    def copy(self) -> Policy:
+        """The same policy with parameters of its own; its noise starts anew."""
+        return Policy(self.spec, self.form, self.vector.copy())
 
     def named(self) -> dict[str, Floats]:
         """The parameters by name, as policy.safetensors stores them."""

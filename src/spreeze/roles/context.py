@@ -20,6 +20,7 @@ from spreeze.envs.episodes import MAX_NAMES, InfoNames
 from spreeze.envs.guard import EnvGuard
 from spreeze.envs.targets import EnvTarget, NamedEnv
 from spreeze.faults import Doing
+from spreeze.policy import Policy, PolicyForm, make_policy
 from spreeze.rows import Layout, row_layout
 from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
@@ -56,6 +57,13 @@ class Job:
     """When the command started, on the monotonic clock; all processes count their times from there."""
     evaluation: tuple[NamedEnv, ...] = ()
     """The environments of evaluations; empty: `env`."""
+    form: PolicyForm | None = None
+    """The policy that acts; None: as the config says."""
+
+    @property
+    def acts_through_torch(self) -> bool:
+        """Whether the process acts by a torch module."""
+        return self.form is not None and bool(self.form.module)
 
     @property
     def name(self) -> str:
@@ -103,6 +111,15 @@ class Context:
     def spec(self) -> EnvSpec:
         """The environment's description."""
         return self.job.spec
+
+    @property
+    def form(self) -> PolicyForm:
+        """How the policy acts."""
+        return self.job.form or self.config.hyper.policy_form(self.spec)
+
+    def make_policy(self) -> Policy:
+        """The policy that acts, with parameters 0."""
+        return make_policy(self.spec, self.form, self.config.hyper.policy_module)
 
     @property
     def layout(self) -> Layout:

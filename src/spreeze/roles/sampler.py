@@ -109,7 +109,7 @@ class Exploration:
         scales = hyper.exploration(num_samplers * num_envs)
         self._scales = None if scales is None else scales[ctx.job.index :: num_samplers]
         self._ones = np.ones(num_envs, np.float32)
-        self.policy = Policy(ctx.spec, hyper.policy_form(ctx.spec))
+        self.policy = ctx.make_policy()
         self.policy.seed(seed)
         self._ctx, self._words, self._factor = ctx, ctx.control.supervisor, 1.0
         if self._scales is not None:

@@ -95,7 +95,7 @@ class VideoRecorder:
     def __init__(self, ctx: Context, view: View) -> None:
         """Nothing is drawn yet."""
         self.ctx, self.view = ctx, view
-        self.policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
+        self.policy = ctx.make_policy()
         self._weights = WeightsReader(ctx.weights, self.policy.vector)
         self._calls = EnvCallsReader(ctx)
         self._first: Subject | None = None
@@ -150,7 +150,7 @@ class VideoRecorder:
         """Keep the first policy; its video is recorded after the first evaluation."""
         self._weights.refresh()
         if self.ctx.counters["frames"] == 0:  # else this visualizer was restarted
-            first = Policy(self.ctx.spec, self.policy.form, self.policy.vector.copy())
+            first = self.policy.copy()
             self._first = Subject(first, self._weights.stamp.updates, "first policy", "first")
 
     def record_if_due(self) -> Iterator[None]:
@@ -194,7 +194,7 @@ class VideoRecorder:
             checkpoint = (self.ctx.run.checkpoints / "best").resolve(strict=True)
             if self._video(checkpoint.name).exists():
                 return None
-            policy = load_policy(checkpoint)
+            policy = load_policy(checkpoint, self.ctx.config.hyper.policy_module)
         except (OSError, DamagedFile):
             return None  # there is none yet, or the evaluator has just replaced it by a better one
         updates = int(checkpoint.name.partition("-")[0])

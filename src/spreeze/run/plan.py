@@ -15,6 +15,7 @@ from spreeze.envs.targets import EnvTarget, NamedEnv, check_sendable, picklable_
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import Machine
 from spreeze.machine.limits import limit_problems
+from spreeze.policy import PolicyForm
 from spreeze.rows import row_layout
 from spreeze.run.new_folder import claim_folder
 from spreeze.run.processes.call import CallFailed, CallKilled, CallTooLate, call
@@ -36,7 +37,7 @@ from spreeze.settings.probe import (
 )
 from spreeze.settings.resume import Resumption, compare_with_resumed
 from spreeze.settings.start_from import Fit, find_source, fit_networks
-from spreeze.settings.trial import try_algorithm
+from spreeze.settings.trial import Tried, try_algorithm
 from spreeze.spec import EnvSpec
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.control import control_blocks
@@ -71,6 +72,8 @@ class Plan:
     """The environments of evaluations; empty: the one that is trained on."""
     callbacks: tuple[str, ...] = ()
     """The names of the user's own code in the run."""
+    form: PolicyForm | None = None
+    """The policy that acts, of a user's own algorithm; None: as the config says."""
 
 
 def describe_env(
@@ -145,30 +148,32 @@ def make_plan(
     resumed = compare_with_resumed(chosen.config, spec)
     for line in resumed.lines() if resumed else ():
         say(line)
-    _try_own_algorithm(chosen.config, spec, processes)
+    tried = _try_own_algorithm(chosen.config, spec, processes)
+    if tried and tried.said:
+        say(tried.said)
+    form = tried.form if tried else chosen.config.hyper.policy_form(spec)
     started = _fit_source(chosen.config, spec, processes)
     for line in started.lines() if started else ():
         say(line)
-    blocks = _shared_blocks(chosen.config, spec)
+    blocks = _shared_blocks(chosen.config, spec, form.size(spec))
     needs = memory_needs(chosen.config, spec, arena_bytes(blocks))
     problems = [problem for need in needs if (problem := need.problem(machine))]
     problems += limit_problems(*_process_needs(chosen.config, spec, blocks))
     if problems:
         raise UsageError(problems)
     plan = Plan(chosen.config, chosen.reasons, spec, blocks, machine, chosen.probe, resumed)
-    return dataclasses.replace(plan, started_from=started)
+    return dataclasses.replace(plan, started_from=started, form=form)
 
 
-def _try_own_algorithm(config: Config, spec: EnvSpec, processes: Processes | None) -> None:
+def _try_own_algorithm(config: Config, spec: EnvSpec, processes: Processes | None) -> Tried | None:
     """Try the user's own algorithm out in a throw-away process, as its environment was."""
     if ":" not in config.algo:
-        return
+        return None
     facts = (config.algo, dataclasses.asdict(config.hyper), spec.to_json())
     if processes is None:
-        try_algorithm(*facts)
-        return
+        return try_algorithm(*facts)
     try:
-        call(processes, try_algorithm, *facts, with_torch=True)
+        return cast(Tried, call(processes, try_algorithm, *facts, with_torch=True))
     except CallFailed as error:
         raise RunFailed(
             f"{error}\n--algo {config.algo} failed when it was tried out, before the run."
@@ -196,7 +201,7 @@ def _process_needs(config: Config, spec: EnvSpec, blocks: list[Block]) -> tuple[
     return others + samplers, learner_space(config, spec, arena_bytes(blocks))
 
 
-def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
+def _shared_blocks(config: Config, spec: EnvSpec, policy_size: int) -> list[Block]:
     """The shared memory of a run: control words, weights, and a lane of experience per sampler."""
     layout = row_layout(spec, config.hyper.row_format())
     lanes, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
@@ -204,7 +209,7 @@ def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
     return [
         *control_blocks(lanes),
         *document_blocks(lanes),
-        *weights_blocks(config.hyper.policy_form(spec).size(spec)),
+        *weights_blocks(policy_size),
         *experience_blocks(layout, lanes, max(lane_rows, 8 * envs), envs),
     ]
 

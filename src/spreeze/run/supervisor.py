@@ -96,7 +96,7 @@ class Supervisor:
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
             target, others = picklable_target(env), plan.evaluation
-            return Job(role, index, config, plan.spec, target, path, started_s, others)
+            return Job(role, index, config, plan.spec, target, path, started_s, others, plan.form)
 
         samplers = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]

@@ -23,7 +23,7 @@ from spreeze.algos import find_algorithm
 from spreeze.algos.base import update_knobs
 from spreeze.machine.cache import cache_folder
 from spreeze.machine.facts import cpu_name
-from spreeze.policy import Policy, PolicyForm
+from spreeze.policy import Policy, make_policy
 from spreeze.settings.speed import learning_speed
 from spreeze.settings.update_rates import (
     TURN_S,
@@ -141,8 +141,8 @@ def measure(request: ProbeRequest) -> ProbeResult:
     began = time.monotonic()
     spec = EnvSpec.from_json(request.spec)
     config = find_algorithm(request.algo).config(**request.hyper)
-    form = config.policy_form(spec)
-    act_us = {num: _act_us(spec, form, num) for num in ENVS}
+    form = config.build_policy(spec).form if config.has_policy_module else config.policy_form(spec)
+    act_us = {num: _act_us(make_policy(spec, form, config.policy_module), num) for num in ENVS}
 
     import torch
 
@@ -185,8 +185,7 @@ def measure(request: ProbeRequest) -> ProbeResult:
     )
 
 
-def _act_us(spec: EnvSpec, form: PolicyForm, num_envs: int) -> float:
-    policy = Policy(spec, form)
+def _act_us(policy: Policy, num_envs: int) -> float:
     policy.vector[:] = np.random.default_rng(0).normal(0, 0.05, policy.vector.size)
-    obs = np.zeros((num_envs, spec.obs_size), np.float32)
+    obs = np.zeros((num_envs, policy.spec.obs_size), np.float32)
     return 1e6 / calls_per_second(lambda: policy.act(obs, True), TURN_S / 6)

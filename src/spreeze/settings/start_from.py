@@ -173,7 +173,7 @@ def _actor_misfit(old: Algorithm, new: Algorithm) -> str | None:
         return (
             NO_ACTOR if old.actor_loss is new.actor_loss else "only one of the algorithms has one"
         )
-    forms = [dataclasses.asdict(x.config.policy_form(x.spec)) for x in (old, new)]
+    forms = [dataclasses.asdict(x.config.build_policy(x.spec).form) for x in (old, new)]
     return _first_difference(*forms) or _other_shape(old.actor_shapes.items, new.actor_shapes.items)
 
 

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 import torch
 
+from spreeze.errors import UsageError
 from spreeze.networks import init_uniform, mlp, mlp_network, mlp_shapes, module_network
 from spreeze.networks.layers import ACTIVATIONS, UNPADDED_OUTPUTS, pad_for_tensor_cores
 from spreeze.spec import Activation
@@ -98,5 +99,7 @@ def test_a_module_is_a_network_of_one_vector() -> None:
         module.load_state_dict(named)
         torch.testing.assert_close(out[i], module(obs, action))
     assert not torch.equal(out[0], out[1]), "each copy begins with its own parameters"
-    with pytest.raises(ValueError, match="BatchNorm1d has state besides parameters: running_mean"):
+    with pytest.raises(
+        UsageError, match="BatchNorm1d has state besides its parameters: running_mean"
+    ):
         module_network(lambda: torch.nn.BatchNorm1d(3), copies=2)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class Trial:
     def __init__(self, target: Any, num_episodes: int, num_processes: int) -> None:
         spec = inspect_env(target, "x")
         self.guard = EnvGuard()
-        player = Player([target], spec, FORM, self.guard)
+        player = Player([target], spec, partial(Policy, spec, FORM), self.guard)
         self.pool = EpisodePool(player, num_episodes, num_processes)
         self.vector = Policy(spec, FORM).vector
         self.vector[:] = np.random.default_rng(0).normal(size=len(self.vector))
@@ -90,7 +91,9 @@ def test_each_environment_has_its_own_episodes(num_processes: int) -> None:
     """In CountEnv every step pays 1; it ends after five."""
     spec = inspect_env(fakes.CountEnv, "x")
     targets = [fakes.CountEnv, lambda: gym.wrappers.TimeLimit(fakes.CountEnv(), 3)]
-    pool = EpisodePool(Player(targets, spec, FORM, EnvGuard()), 4, num_processes)
+    pool = EpisodePool(
+        Player(targets, spec, partial(Policy, spec, FORM), EnvGuard()), 4, num_processes
+    )
     try:
         played = deque(_played(pool, Policy(spec, FORM).vector), maxlen=1).pop()
     finally:
@@ -209,7 +212,9 @@ def test_environments_in_workers_may_have_children_and_are_closed(
     tmp_path: Path, playing: bool
 ) -> None:
     spec = inspect_env(fakes.CountEnv, "x")
-    pool = EpisodePool(Player([lambda: Parent(tmp_path)], spec, FORM, EnvGuard()), 4, 2)
+    pool = EpisodePool(
+        Player([lambda: Parent(tmp_path)], spec, partial(Policy, spec, FORM), EnvGuard()), 4, 2
+    )
     player = pool.play(Policy(spec, FORM).vector, 0, lambda: False)
     for _ in range(3 if playing else 0):
         next(player)

@@ -9,7 +9,7 @@ from pathlib import Path
 import tyro
 
 from spreeze.cli.output import stdout_to_stderr
-from spreeze.cli.playback import check_fits, env_to_play, target_to_play
+from spreeze.cli.playback import check_fits, env_to_play, network_to_play, target_to_play
 from spreeze.envs.messages import messages_to
 from spreeze.settings.arguments import read_arguments
 from spreeze.store.files import write_json
@@ -30,6 +30,8 @@ class Arguments:
     """best, last, or a number of updates; the run's checkpoints folder has them. Default: the best, or else the last."""
     env: str | None = None
     """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass, path/file.py:EnvClass)."""
+    network: str | None = None
+    """Your class or function of (inputs, outputs) that makes the policy's torch module: file.py:NAME. Needed if it acts through torch."""
     runs: str = "runs"
     """The runs folder."""
     json: str | None = None
@@ -47,7 +49,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     check_episodes("--episodes", args.episodes)
     run = find_run(args.run, Path(args.runs))
     checkpoint = run.checkpoint(args.checkpoint)
-    policy = load_policy(checkpoint)
+    policy = load_policy(checkpoint, network_to_play(args.network))
     env = env_to_play(policy, f"run {run.path.name}", args.env)
     began_s = time.monotonic()
     # The result may go to standard output as JSON.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -27,6 +28,16 @@ class Arguments:
     """The runs folder."""
 
 
+def not_exported(_inputs: int, _outputs: int) -> Any:
+    """Refuse a policy that is a torch module: the graph is made of dense layers."""
+    raise UsageError(
+        [
+            "this policy is a torch module of your own code, and the graph is made of dense layers. Load it with "
+            "spreeze.load(run, network=...) and export its module with torch.onnx."
+        ]
+    )
+
+
 def main(arguments: list[str], _started_s: float) -> int:
     """Write the file, check it, and print what it contains."""
     args = read_arguments(Arguments, arguments, "export")
@@ -47,7 +58,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         ) from None
     from spreeze.policy.load import load_policy
 
-    policy = load_policy(checkpoint)
+    policy = load_policy(checkpoint, not_exported)
     distance = export_onnx(policy, file)
     spec = policy.spec
     obs, action = (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import tyro
 
 from spreeze.cli.output import stdout_to_stderr
-from spreeze.cli.playback import as_trained, check_fits, env_to_play
+from spreeze.cli.playback import as_trained, check_fits, env_to_play, network_to_play
 from spreeze.envs.messages import messages_to
 from spreeze.errors import UsageError
 from spreeze.settings.arguments import read_arguments
@@ -53,6 +53,8 @@ class Arguments:
     """best, last, or a number of updates; the run's checkpoints folder has them. Default: the best, or else the last."""
     env: str | None = None
     """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass, path/file.py:EnvClass)."""
+    network: str | None = None
+    """Your class or function of (inputs, outputs) that makes the policy's torch module: file.py:NAME. Needed if it acts through torch."""
     runs: str = "runs"
     """The runs folder."""
 
@@ -77,7 +79,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     from spreeze.policy.load import load_policy
 
     run = find_run(args.run, Path(args.runs))
-    policy = load_policy(run.checkpoint(args.checkpoint))
+    policy = load_policy(run.checkpoint(args.checkpoint), network_to_play(args.network))
     env = env_to_play(policy, f"run {run.path.name}", args.env)
     try:
         with stdout_to_stderr(), messages_to(run.log("play")):

@@ -19,7 +19,6 @@ from spreeze.envs.calls import EnvCall
 from spreeze.envs.inspect import evaluation_env
 from spreeze.envs.targets import NamedEnv
 from spreeze.faults import Doing, fault_point
-from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending, missing_cores
 from spreeze.roles.env_calls import EnvCallsReader
@@ -35,19 +34,19 @@ POLL_S = 0.02
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
-    config, form = ctx.config.evaluator, ctx.config.hyper.policy_form(ctx.spec)
+    config = ctx.config.evaluator
     guard = ctx.env_guard()
     guard.begin(Doing.CONSTRUCT)
     envs = ctx.job.evaluation or (NamedEnv("", evaluation_env(ctx.job.env, ctx.spec)),)
     targets = tuple(env.target for env in envs)
     planned = min(resolved(config.processes), config.episodes)
     num = _num_processes(ctx, planned)
-    pool = EpisodePool(Player(targets, ctx.spec, form, guard), config.episodes, num)
+    pool = EpisodePool(Player(targets, ctx.spec, ctx.make_policy, guard), config.episodes, num)
     # With fewer processes than planned, each may work more: the total stays as planned.
     share = min(1.0, resolved(config.share) * planned / num)
     lending = CoreLending(ctx.control, ctx.now)
     lending.set_size(missing_cores(ctx.config, num))
-    policy = Policy(ctx.spec, form)
+    policy = ctx.make_policy()
     average = PolicyAverage(ctx, policy.vector.size)
     seeds, calls = np.random.default_rng(ctx.seed()[0]), EnvCallsReader(ctx)
     results, schedule = Results(ctx, [env.name for env in envs]), Schedule(ctx, share)

@@ -31,7 +31,7 @@ from spreeze.envs.targets import EnvTarget
 from spreeze.errors import EnvBroken
 from spreeze.faults import Doing
 from spreeze.machine.lifeline import die_with_parent
-from spreeze.policy import Policy, PolicyForm
+from spreeze.policy import Policy
 from spreeze.spec import EnvSpec, Floats
 
 MAX_ENVS = 10
@@ -76,7 +76,7 @@ class Player:
     targets: Sequence[EnvTarget]
     """The environments that each evaluation plays in."""
     spec: EnvSpec
-    form: PolicyForm
+    make_policy: Callable[[], Policy]
     guard: EnvGuard
 
     def steppers(self, share: int) -> list[Stepper]:
@@ -105,7 +105,7 @@ class EpisodePool:
         shares = [each + (i < more) for i in range(num_processes)]
         self._share, *rest = shares
         self._player = player
-        self._policy = Policy(player.spec, player.form)
+        self._policy = player.make_policy()
         self._workers = [_Worker(player, share) for share in rest]
         self._first_episodes = list(accumulate(rest, initial=self._share))[:-1]
         self._steppers = player.steppers(self._share)
@@ -217,7 +217,7 @@ def _work(
     setproctitle.setproctitle(f"{setproctitle.getproctitle()} worker")
     player = replace(player, guard=player.guard.with_record(record))
     try:
-        policy = Policy(player.spec, player.form)
+        policy = player.make_policy()
         steppers = player.steppers(share)
         connection.send(None)  # ready
         while (request := connection.recv()) is not None:

@@ -11,7 +11,6 @@ import numpy as np
 from spreeze.envs.episodes import Episode, InfoNames, eval_metrics, mean_info, mean_of
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
-from spreeze.spec import Floats
 from spreeze.store.checkpoint import save_best
 from spreeze.store.metrics import finite, record_interval
 from spreeze.store.rundir import RunDir
@@ -63,8 +62,7 @@ class Results:
         is_best = all_whole and not mean <= counters["best_return"]
         if is_best:
             counters["best_return"] = mean
-            vector: Floats = policy.vector.copy()
-            self._unsaved = Best(Policy(policy.spec, policy.form, vector), stamp, mean)
+            self._unsaved = Best(policy.copy(), stamp, mean)
         self._save_best()
         metrics = self._metrics(whole, took_s)
         if is_best or ctx.now() >= self._next_record_s:

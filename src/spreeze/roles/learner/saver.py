@@ -25,7 +25,6 @@ from spreeze.faults import fault_point
 from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.learning.last_good import LastGood
 from spreeze.learning.state import TrainingState, policy_vector
-from spreeze.policy import Policy
 from spreeze.roles.context import Context
 from spreeze.roles.learner.intake import Intake
 from spreeze.roles.learner.restore import Restored, replay_store
@@ -55,7 +54,7 @@ class Saver:
     ) -> None:
         """Number rows as the run did before, if it is the same run that goes on."""
         self._ctx, self._last_good, self._replay, self._intake = ctx, last_good, replay, intake
-        self._policy = Policy(ctx.spec, ctx.config.hyper.policy_form(ctx.spec))
+        self._policy = ctx.make_policy()
         self._store = replay_store(ctx, ctx.run.replay)
         self._base = restored.rows_end - replay.num_inserted if restored.same_run else 0
         """What a row's number on disk is more than its number in the replay."""

@@ -51,7 +51,7 @@ def _training(source: Source, limit: int) -> dict[str, Tensor]:
 def _policy(source: Source, algorithm: Algorithm, limit: int) -> dict[str, Tensor]:
     """The same vectors, as far as a policy has them."""
     tensors = read_checkpoint(source.path, ["policy.safetensors"], limit=limit).tensors["policy"]
-    names = algorithm.config.policy_form(algorithm.spec).shapes(algorithm.spec)
+    names = algorithm.config.build_policy(algorithm.spec).form.shapes(algorithm.spec)
     network = [tensors[n].ravel() for n in names if not n.startswith("obs_") and n in tensors]
     found = {
         "critic" if algorithm.actor_loss is None else "actor": torch.from_numpy(

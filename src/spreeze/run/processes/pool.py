@@ -218,7 +218,7 @@ class Observer:
 
 def needs_torch(task: Job | Observer) -> bool:
     """Whether the fork server that has imported torch starts it."""
-    return isinstance(task, Job) and task.role == "learner"
+    return isinstance(task, Job) and (task.role == "learner" or task.acts_through_torch)
 
 
 def start_task(processes: Processes, task: Job | Observer, arena: Arena, log: BinaryIO) -> Child:
