@@ -190,12 +190,6 @@ class AlgoConfig(KnobGroup):
         assert self.hidden != "auto", "settings.auto.resolve replaces it"
         return tuple(self.hidden if own is None else own)
 
-    def actor_style(self) -> Style:
-        """What the actor does between its matrices."""
-        from spreeze.networks import Style
-
-        return Style(self.activation, self.actor_layer_norm, self.residual)
-
     def critic_style(self) -> Style:
         """What the critic does between its matrices."""
         from spreeze.networks import Style
