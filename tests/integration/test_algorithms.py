@@ -274,7 +274,7 @@ def test_a_users_algorithm_is_named_by_its_file(example: str, runs: str, tmp_pat
 
 
 def test_a_policy_that_is_a_torch_module_acts_through_torch(
-    runs: str, capsys: pytest.CaptureFixture[str]
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Samplers, evaluator and playback do; only code that the caller names is run for a stored policy."""
     file = EXAMPLES / "custom_network.py"
@@ -287,6 +287,10 @@ def test_a_policy_that_is_a_torch_module_acts_through_torch(
     assert run.policy.form.module[0] == ("features.weight", (64, 3)), "named by this program"
     with pytest.raises(spreeze.UsageError, match=r"spreeze.load\(run, network=NAME\)"):
         spreeze.load(run.path)
+    narrow = tmp_path / "narrow.py"
+    narrow.write_text(file.read_text().replace("64", "32"))
+    with pytest.raises(spreeze.UsageError, match=r"--resume: .* \(64, 3\).*narrow.* \(32, 3\)"):
+        spreeze.train("Pendulum-v1", resume="r", runs=runs, algo=f"{narrow}:ENTRY")
     make_policy = import_named("--network", str(file)).make_policy
     policy = spreeze.load(run.path, network=make_policy)
     assert np.any(policy.predict(np.zeros(3), deterministic=True)[0])

@@ -4,8 +4,8 @@ Imports no other package. Imported by `algos` and everything above them. `load` 
 """
 
 from spreeze.policy.form import Head, PolicyForm
-from spreeze.policy.module import MakeModule, make_policy
+from spreeze.policy.module import MakeModule, listed, make_policy
 from spreeze.policy.noise import LastingNoise
 from spreeze.policy.policy import Policy
 
-__all__ = ["Head", "LastingNoise", "MakeModule", "Policy", "PolicyForm", "make_policy"]
+__all__ = ["Head", "LastingNoise", "MakeModule", "Policy", "PolicyForm", "listed", "make_policy"]

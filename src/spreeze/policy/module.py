@@ -37,8 +37,8 @@ class ModulePolicy(Policy):
         if found != form.module:
             raise UsageError(
                 [
-                    f"the network {_name(make)} has other parameters than this policy: {_listed(found)}; "
-                    f"the policy has {_listed(form.module)}."
+                    f"the network {_name(make)} has other parameters than this policy: {listed(found)}; "
+                    f"the policy has {listed(form.module)}."
                 ]
             )
         for name, value in parameters.items():
@@ -63,7 +63,7 @@ def make_policy(spec: EnvSpec, form: PolicyForm, make: MakeModule | None = None)
     if make is None:
         raise UsageError(
             [
-                f"this policy is a torch module of your own code, with {_listed(form.module)}. A stored run does not "
+                f"this policy is a torch module of your own code, with {listed(form.module)}. A stored run does not "
                 "choose code, so name what makes it, a class or function of (inputs, outputs): "
                 "--network file.py:NAME, or spreeze.load(run, network=NAME)."
             ]
@@ -75,7 +75,7 @@ def _name(make: MakeModule) -> str:
     return getattr(make, "__qualname__", type(make).__name__)
 
 
-def _listed(parameters: Any) -> str:
+def listed(parameters: Any) -> str:
     """The parameters for a message, the first few of them."""
     some = [f"{name} {shape}" for name, shape in parameters[:4]]
     return ", ".join(some) + (f" and {len(parameters) - 4} others" if len(parameters) > 4 else "")

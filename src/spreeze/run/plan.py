@@ -35,7 +35,7 @@ from spreeze.settings.probe import (
     probe_allowed,
     save_cached,
 )
-from spreeze.settings.resume import Resumption, compare_with_resumed
+from spreeze.settings.resume import Resumption, check_policy, compare_with_resumed
 from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.settings.trial import Tried, try_algorithm
 from spreeze.spec import EnvSpec
@@ -151,6 +151,8 @@ def make_plan(
     tried = _try_own_algorithm(chosen.config, spec, processes)
     if tried and tried.said:
         say(tried.said)
+    if tried and resumed:
+        check_policy(resumed, chosen.config.algo, tried.form, spec)
     form = tried.form if tried else chosen.config.hyper.policy_form(spec)
     started = _fit_source(chosen.config, spec, processes)
     for line in started.lines() if started else ():

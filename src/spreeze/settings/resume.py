@@ -12,12 +12,14 @@ from typing import Any
 from spreeze.algos import ALGORITHMS
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import Effect, flag, knobs_of
+from spreeze.policy import PolicyForm, listed
 from spreeze.settings.checks import check_knobs
 from spreeze.settings.config import SECTIONS, Config, get_knob, knob_names
 from spreeze.settings.defaults import config_from_json, with_algorithm
 from spreeze.spec import EnvSpec
 from spreeze.store.checkpoint import LoadedTraining, load_training
 from spreeze.store.files import read_json
+from spreeze.store.manifest import read_checkpoint
 from spreeze.store.rundir import find_run
 
 NEW_EACH_TIME = {
@@ -161,6 +163,17 @@ def compare_with_resumed(config: Config, spec: EnvSpec) -> Resumption | None:
     if refused := [f"--resume: {c}." for c in changes if c.verdict is OnResume.REFUSED]:
         raise UsageError(refused)
     return Resumption(before.path, changes, before.refused)
+
+
+def check_policy(resumed: Resumption, algo: str, form: PolicyForm, spec: EnvSpec) -> None:
+    """UsageError if the network of the user's own policy is another one than in the checkpoint."""
+    described = read_checkpoint(resumed.checkpoint, ["config.json"]).data["config"]["policy"]
+    old = PolicyForm.from_json({k: v for k, v in described.items() if k != "spec"})
+    if old != form:
+        was, now = (listed([*x.shapes(spec).items()]) for x in (old, form))
+        raise UsageError(
+            [f"--resume: that run's policy has {was}; the policy of {algo} has {now}."]
+        )
 
 
 def _stored_config(before: LoadedTraining) -> dict[str, Any]:
