@@ -10,6 +10,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -228,6 +229,17 @@ def _send(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
 
 
+@contextmanager
+def _cleaned_up() -> Iterator[None]:
+    """Let SIGTERM leave this block as Ctrl-C does, with all that a framework has started ended on the way."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@_cleaned_up()
 def run(program: Program, task: Task, seed: int, log: Path) -> Trial:
     """Start a framework's command and judge what it saves, until the target was held, or the time is up."""
     trial = Trial(seed)

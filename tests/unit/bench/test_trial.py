@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +144,22 @@ def test_the_exit_code_of_what_was_asked_to_end_is_no_error(tmp_path: Path) -> N
     result = trial.run(program, Task("env", 7.0, 2.0, 0.5), 0, tmp_path / "printed.txt")
     assert result.curve
     assert result.error is None
+
+
+def test_nothing_is_left_after_sigterm(tmp_path: Path) -> None:
+    def terminate() -> None:
+        while not (tmp_path / "alive").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    with pytest.raises(SystemExit):
+        _run(tmp_path, [1])
+    thread.join()
+    assert _nothing_left(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_other_programs_are_seen_and_the_frameworks_own_use_is_not(tmp_path: Path) -> None:
