@@ -54,6 +54,13 @@ def test_a_variant_changes_only_what_it_names() -> None:
     assert more.source != published.source
 
 
+def test_what_cannot_run_a_task_is_refused_with_the_reason_and_left_out_of_all() -> None:
+    with pytest.raises(UsageError, match=r"cannot run on HalfCheetah-v5: it needs Gymnasium 0\.29"):
+        contestants("sample-factory", "HalfCheetah-v5", discrete=False)
+    everybody = {one.framework for one in contestants(ALL, "HalfCheetah-v5", discrete=False)}
+    assert everybody == set(frameworks()) - {"sample-factory"}
+
+
 def test_names_of_results_are_unique() -> None:
     for env, discrete in (
         ("Pendulum-v1", False),
