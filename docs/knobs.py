@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import markers
 from docstrings import field_texts
@@ -24,8 +24,8 @@ from spreeze.algos import ALGORITHMS
 from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.bench.commands import BENCHMARKS
 from spreeze.cli import COMMANDS
-from spreeze.cli.commands.completion import POSITIONAL
 from spreeze.knobs import Knob, flag, knobs_of
+from spreeze.settings.arguments import positional
 from spreeze.settings.config import SECTIONS, Config
 
 ROOT = Path(__file__).parent.parent
@@ -93,11 +93,11 @@ def command_tables() -> Iterator[tuple[str, Rows]]:
     modules |= {f"bench-{x}": f"bench.commands.{x.replace('-', '_')}" for x in BENCHMARKS}
     for name, module in modules.items():
         arguments = import_module(f"spreeze.{module}").Arguments
-        hints, helps = get_type_hints(arguments, include_extras=True), field_texts(arguments)
+        without_flag, helps = positional(arguments), field_texts(arguments)
         rows = []
         for knob in knobs_of(arguments).values():
-            placed = POSITIONAL in getattr(hints[knob.name], "__metadata__", ())
-            said = knob.name.removesuffix("_given").upper() if placed else flag(knob.name)
+            place = knob.name.removesuffix("_given").upper()
+            said = place if knob.name in without_flag else flag(knob.name)
             default = "" if knob.default in (None, MISSING) else shown(knob.default)
             rows.append(
                 [f"`{said}`", default, knob.allowed.removesuffix(", or None"), helps[knob.name]]

@@ -24,8 +24,11 @@ from api_pages import api_pages
 ROOT = Path(__file__).parent.parent
 BESIDE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 """Pages that are not in docs/. In the site they are beside the others."""
-LINK = re.compile(r"(?P<text>(?P<picture>!?)\[(?P<label>[^\]]*)\])\((?P<target>[^)\s:]+)\)")
-CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.DOTALL | re.MULTILINE)
+LINK = re.compile(
+    r"""^```.*?^``` | (?P<text>(?P<picture>!?)\[(?P<label>(?:`[^`\n]*`|[^\]`])*)\])\((?P<target>[^)\s:]+)\) | `[^`\n]*`""",
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
+)
+"""A link or a picture, or code, in which nothing is a link."""
 DRAWING = re.compile(r"!\[[^\]]*\]\((?P<file>[\w/.]*concepts\.svg)\)")
 
 
@@ -65,7 +68,7 @@ def rewritten(source: str, text: str, pages: dict[str, str]) -> str:
     here = str(PurePosixPath(place(source)).parent)
 
     def link(match: re.Match[str]) -> str:
-        target, mark, anchor = match["target"].partition("#")
+        target, mark, anchor = (match["target"] or "").partition("#")
         if not target:
             return match[0]
         if source == "examples":
@@ -78,9 +81,7 @@ def rewritten(source: str, text: str, pages: dict[str, str]) -> str:
         at = in_repository(file)
         return f"{match['text']}({at})" if at else match["label"]
 
-    parts = CODE.split(text)
-    parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
-    return DRAWING.sub(drawing, "".join(parts))
+    return DRAWING.sub(drawing, LINK.sub(link, text))
 
 
 def in_repository(file: str) -> str | None:
@@ -110,15 +111,13 @@ def gather(folder: Path) -> None:
 
 
 def configuration() -> str:
-    """docs/zensical.toml with the addresses of the site and of the repository, if they are known."""
-    repository = os.environ.get("GITHUB_REPOSITORY")
-    known = {
-        "site_url": os.environ.get("SITE_URL"),
-        "repo_url": repository and f"https://github.com/{repository}",
-    }
-    lines = "".join(f'{name} = "{value}"\n' for name, value in known.items() if value)
-    text = (ROOT / "docs" / "zensical.toml").read_text()
-    return text.replace("[project]\n", f"[project]\n{lines}", 1)
+    """docs/zensical.toml with the address of the site, if it is known.
+
+    The repository is not in it: browsers would ask GitHub for its number of stars.
+    """
+    text, address = (ROOT / "docs" / "zensical.toml").read_text(), os.environ.get("SITE_URL")
+    line = f'site_url = "{address}"\n' if address else ""
+    return text.replace("[project]\n", f"[project]\n{line}", 1)
 
 
 def build(folder: Path) -> Path:

@@ -10,13 +10,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-import tyro
 
 import spreeze
 from pages import DOCS, PAGES, ROOT, commands, mentions, write_named
 from spreeze.bench.commands import BENCHMARKS
 from spreeze.cli import COMMANDS
 from spreeze.cli.commands import completion, train
+from spreeze.settings.arguments import read_arguments
 from spreeze.settings.checks import check_config
 
 HISTORY = {"CHANGELOG.md", "experiments.md"}
@@ -67,7 +67,7 @@ def check_spreeze(arguments: list[str]) -> None:
     else:
         module = f"bench.commands.{name[6:].replace('-', '_')}"
         module = module if name.startswith("bench") else f"cli.commands.{name}"
-        tyro.cli(import_module(f"spreeze.{module}").Arguments, args=given)
+        read_arguments(import_module(f"spreeze.{module}").Arguments, given, name)
 
 
 def check_pip(arguments: list[str]) -> None:

@@ -62,6 +62,15 @@ def test_browsers_load_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text()), style.name
 
 
+def test_every_link_within_the_site_leads_somewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        if page.name == "404.html":
+            continue
+        links = re.findall(r"<a\b[^>]*?\bhref=\"?([^\" >]+)", page.read_text())
+        for at in {link.partition("#")[0] for link in links if not re.match(r"\w+:|#", link)}:
+            assert (page.parent / at).exists(), f"{page.name} links {at}"
+
+
 def test_pages_lead_to_examples_and_to_neighbours_of_docs(site: Path) -> None:
     guide = (site / "guides" / "own-environment.html").read_text()
     assert 'href="../examples/custom_env.html"' in guide
@@ -79,10 +88,10 @@ def test_files_without_a_page_are_linked_where_the_repository_is_known(
     if repository:
         monkeypatch.setenv("GITHUB_REPOSITORY", repository)
         monkeypatch.setenv("GITHUB_SHA", "abc")
-    text = "See [the tests](../tests/docs) and `[code](../tests)`."
+    text = "See [the `tests`](../tests/docs) and `[code](../tests)`."
     found = website.rewritten("docs/runs.md", text, {})
-    link = "[the tests](https://github.com/someone/spreeze/blob/abc/tests/docs)"
-    assert found == f"See {link if repository else 'the tests'} and `[code](../tests)`."
+    link = "[the `tests`](https://github.com/someone/spreeze/blob/abc/tests/docs)"
+    assert found == f"See {link if repository else 'the `tests`'} and `[code](../tests)`."
 
 
 def test_the_drawing_is_part_of_its_page(site: Path) -> None:
