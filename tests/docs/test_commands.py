@@ -15,7 +15,8 @@ import spreeze
 from pages import DOCS, PAGES, ROOT, commands, mentions, write_named
 from spreeze.bench.commands import BENCHMARKS
 from spreeze.cli import COMMANDS
-from spreeze.cli.commands import completion, train
+from spreeze.cli.commands import completion, sweep, train
+from spreeze.cli.flags import split_flags
 from spreeze.settings.arguments import read_arguments
 from spreeze.settings.checks import check_config
 
@@ -65,6 +66,10 @@ def check_spreeze(arguments: list[str]) -> None:
         problems = check_config(train.parse(given))
         assert [text for text in problems if "needs a missing package" not in text] == []
     else:
+        if name == "sweep":
+            given, of_train = split_flags(given, sweep.own_flags())
+            if of_train:
+                check_spreeze(["train", *of_train])
         module = f"bench.commands.{name[6:].replace('-', '_')}"
         module = module if name.startswith("bench") else f"cli.commands.{name}"
         read_arguments(import_module(f"spreeze.{module}").Arguments, given, name)
