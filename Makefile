@@ -43,21 +43,24 @@ suites: .venv/suites.stamp  ## one task of every suite, EnvPool included; instal
 wheels:  ## install the wheel with every Python found (3.11, 3.12, 3.13), and train there; needs the network
 	@$(PYTHON) tests/packaging/wheels.py
 
-check: .venv/dev.stamp  ## format, lint, types, import layers, unit tests
+check: .venv/dev.stamp  ## format, lint, types, import layers, documentation site, unit tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/website.py
 	$(PYTEST) $(PARALLEL) tests/unit
 
 format: .venv/dev.stamp  ## format and fix the sources the way `make check` wants them
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/
+docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/, then the site in build/site
 	$(BIN)/python bench/tables.py
 	$(BIN)/python docs/knobs.py
+	$(BIN)/python docs/metrics.py
 	$(BIN)/python docs/faults.py
+	$(BIN)/python docs/website.py
 
 learning: .venv/dev.stamp  ## train real tasks to real scores: about half an hour on two cores
 	$(PYTEST) -m learning -s --timeout 1200
