@@ -217,6 +217,7 @@ class Supervisor:
                 self.progress.record_decision(decision)
             if self.trace:
                 self.trace.tick(self.progress.elapsed_s)
+            self.record.count(self.desk.take_lost())
             self.progress.faults |= self.record.faults
             errors = env_error_warnings(self.control, dict(self.record.env_errors))
             self.progress.standing["environments"] = errors
@@ -280,5 +281,5 @@ class Supervisor:
 
 def _controller(plan: Plan, control: Control) -> Controller:
     measured = plan.measured
-    expected_hz = batches_worth_a_try(measured, plan.config.devices) if measured else {}
+    expected_hz = batches_worth_a_try(measured, plan.config) if measured else {}
     return Controller(plan.config, chosen_knobs(plan), expected_hz, control)

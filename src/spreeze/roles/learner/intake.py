@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from spreeze.learning.replay import Replay
+from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.rows import Rows, as_matrix
 from spreeze.wires.experience import LaneReader
 
@@ -30,7 +30,7 @@ class Intake:
         """The number of the next row to take from each lane."""
         return [lane.position for lane in self._in_order]
 
-    def move_to(self, replay: Replay, version: int) -> None:
+    def move_to(self, replay: AnyReplay, version: int) -> None:
         """Move new rows to the replay; beside running updates no more than its slack."""
         # Only the rows that wait now, not those written meanwhile: updates must go on.
         waiting = sum(min(lane.num_waiting, lane.capacity) for lane in self._lanes)
