@@ -106,6 +106,7 @@ def train(request: Any, saver: Any) -> None:
     trainer = StepTrainer(cfg=known, env=env, agents=agent)
     policy = next(iter(models.values()))
     for step in range(steps):
+        env.action_space.sample()  # or skrl 2.1.1 draws the same random action each time, from a copy
         trainer.train(timestep=step, timesteps=steps)
         if saver.due():
             updates = max(0, step - config.learning_starts) * config.gradient_steps
