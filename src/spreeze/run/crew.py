@@ -9,8 +9,9 @@ import contextlib
 import dataclasses
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import psutil
 
@@ -20,7 +21,6 @@ from spreeze.roles.context import Job
 from spreeze.run.leaks import LOOK_EVERY_S, LeakWatch, private_bytes
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes, StartFailed, start_task
-from spreeze.run.progress import Progress
 from spreeze.run.restarts import EXCEPTION_COST, KILL_COST, StartQueue, Task
 from spreeze.run.shutdown import LEARNER, crash_message
 from spreeze.run.watchdog import Hang, Watchdog, signs_of_life
@@ -38,8 +38,21 @@ OBSERVER_LIVED_S = 3.0
 """The page and the tracker have no heartbeat; after this long they have done their work."""
 
 
+class Account(Protocol):
+    """Where a crew notes what happens to its processes."""
+
+    pids: dict[str, int]
+    faults: Counter[Fault]
+    standing: dict[str, list[str]]
+    restarts: int
+    stop_reason: str | None
+
+    def note(self, text: str) -> None:
+        """Tell the user about an event."""
+
+
 class Crew:
-    """The processes of one run."""
+    """The processes of one run, or of an outpost."""
 
     def __init__(
         self,
@@ -47,10 +60,10 @@ class Crew:
         jobs: Sequence[Job],
         observers: Sequence[Task],
         arena: Arena,
-        progress: Progress,
+        progress: Account,
         watchdog: Watchdog,
     ) -> None:
-        """Start nothing yet. The first job is the learner's; training continues without the observers."""
+        """Start nothing yet. Training continues without the observers."""
         config = jobs[0].config
         self.children: dict[str, Child] = {}
         """The processes that run, by their names."""
@@ -80,7 +93,8 @@ class Crew:
 
     def start_all(self) -> str | None:
         """Start everything but the learner, whose fork server is still importing torch; returns what failed."""
-        self._queue.add(self._jobs[LEARNER])
+        if LEARNER in self._jobs:
+            self._queue.add(self._jobs[LEARNER])
         others = [job for job in self._jobs.values() if job.name != LEARNER]
         for task in (*others, *self._observers.values()):
             try:
@@ -216,7 +230,8 @@ class Crew:
         progress.faults[Fault.GIVEN_UP] += 1
         if name in self._observers:
             count = self._queue.exits[name]
-            progress.note(f"{name} was given up after it ended {count} times; see {log}")
+            why = f": {cause}" if error else ""
+            progress.note(f"{name} was given up after it ended {count} times{why}; see {log}")
             return None
         trace = f"{error.traceback}\n" if error else ""
         failure = f"{trace}{name} was given up: {cause}. Its whole output: {log}"

@@ -39,6 +39,7 @@ from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.settings.trial import try_algorithm
 from spreeze.spec import EnvSpec
 from spreeze.wires.arena import Block, arena_bytes
+from spreeze.wires.blocks import arrivals_blocks
 from spreeze.wires.control import control_blocks
 from spreeze.wires.documents import document_blocks
 from spreeze.wires.experience import experience_blocks
@@ -149,7 +150,7 @@ def make_plan(
     started = _fit_source(chosen.config, spec, processes)
     for line in started.lines() if started else ():
         say(line)
-    blocks = _shared_blocks(chosen.config, spec)
+    blocks = shared_blocks(chosen.config, spec)
     needs = memory_needs(chosen.config, spec, arena_bytes(blocks))
     problems = [problem for need in needs if (problem := need.problem(machine))]
     problems += limit_problems(*_process_needs(chosen.config, spec, blocks))
@@ -196,7 +197,7 @@ def _process_needs(config: Config, spec: EnvSpec, blocks: list[Block]) -> tuple[
     return others + samplers, learner_space(config, spec, arena_bytes(blocks))
 
 
-def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
+def shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
     """The shared memory of a run: control words, weights, and a lane of experience per sampler."""
     layout = row_layout(spec, config.hyper.row_format())
     lanes, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
@@ -206,6 +207,7 @@ def _shared_blocks(config: Config, spec: EnvSpec) -> list[Block]:
         *document_blocks(lanes),
         *weights_blocks(config.hyper.policy_form(spec).size(spec)),
         *experience_blocks(layout, lanes, max(lane_rows, 8 * envs), envs),
+        *(arrivals_blocks(layout) if config.backend == "ray" else ()),
     ]
 
 

@@ -6,6 +6,7 @@ A document travels like the policy, by the protocol of `weights`: a reader gets 
 |------------------|------------|----------------------------------------------------------------|
 | `env_calls`      | supervisor | the newest call of each method, for every environment          |
 | `evaluation`     | evaluator  | the metrics of the newest evaluation                           |
+| `cluster`        | relay      | the nodes of a cluster, and what happened to them              |
 | `episodes.<i>`   | sampler i  | what its environments said at the ends of episodes: sums and numbers |
 """
 
@@ -20,8 +21,8 @@ import numpy as np
 from spreeze.wires.arena import Arena, Block
 from spreeze.wires.weights import Weights, weights_blocks
 
-ENV_CALLS, EVALUATION = "env_calls", "evaluation"
-SIZES = {ENV_CALLS: 64 << 10, EVALUATION: 64 << 10}
+ENV_CALLS, EVALUATION, CLUSTER = "env_calls", "evaluation", "cluster"
+SIZES = {ENV_CALLS: 64 << 10, EVALUATION: 64 << 10, CLUSTER: 128 << 10}
 EPISODES_SIZE = 40 << 10
 """Bytes of each document; all the names that a sampler may record fit."""
 
