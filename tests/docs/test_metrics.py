@@ -15,7 +15,7 @@ import spreeze
 
 ROOT = Path(__file__).parents[2]
 AXES = {"time_s", "env_steps", "updates"}
-GROUPS = "rollout|eval|train|perf|async|replay|tuner"
+GROUPS = "rollout|eval|train|perf|async|replay|tuner|cluster"
 LITERAL = re.compile(rf'"((?:{GROUPS})/[\w/{{}}]+)"')
 """A metric's name in the source; an f-string has its variable in braces."""
 

@@ -18,21 +18,26 @@ COUNTS = (
     *("nodes", "samplers", "nodes_lost", "nodes_refused", "env_steps", "blocks", "rows"),
     *("rows_late", "rows_refused", "rows_lost", "blocks_lost"),
 )
+ALONE = "Note: this run starts a Ray of its own on this machine; --ray.address names a cluster."
 NO_NODES = "Note: there is no other node in the cluster yet. Nodes may join while the run goes on."
 
 
-def reach_cluster(config: Config, processes: Processes) -> str:
+def reach_cluster(config: Config, processes: Processes | None) -> list[str]:
     """Try the cluster out in a throw-away process; returns what to say about it. UsageError without one."""
+    if config.backend != "ray" or processes is None:
+        return []
     if config.ray.address is None:
-        return "Note: a Ray of this run's own is started on this machine; --ray.address names a cluster."
+        return [ALONE]
     try:
         names = call(processes, try_cluster, config.ray)
     except CallFailed as error:
         raise UsageError(
             [f"--ray.address {config.ray.address}: no connection to this cluster. {error.cause}"]
         ) from None
+    if not names:
+        return [NO_NODES]
     others = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
-    return f"Note: {len(names)} other nodes in the cluster: {others}" if names else NO_NODES
+    return [f"Note: {len(names)} other nodes in the cluster: {others}"]
 
 
 class ClusterView:

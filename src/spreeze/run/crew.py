@@ -9,15 +9,15 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections import Counter
 from collections.abc import Sequence
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import psutil
 
 from spreeze.faults import Fault, fault_point
 from spreeze.machine.oom import oom_kills
 from spreeze.roles.context import Job
+from spreeze.run.account import Account
 from spreeze.run.leaks import LOOK_EVERY_S, LeakWatch, private_bytes
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes, StartFailed, start_task
@@ -36,19 +36,6 @@ DUMP_S = 0.2
 """How long processes that hang get to write their stacks into their logs."""
 OBSERVER_LIVED_S = 3.0
 """The page and the tracker have no heartbeat; after this long they have done their work."""
-
-
-class Account(Protocol):
-    """Where a crew notes what happens to its processes."""
-
-    pids: dict[str, int]
-    faults: Counter[Fault]
-    standing: dict[str, list[str]]
-    restarts: int
-    stop_reason: str | None
-
-    def note(self, text: str) -> None:
-        """Tell the user about an event."""
 
 
 class Crew:

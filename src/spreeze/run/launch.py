@@ -83,10 +83,8 @@ def launch(
         if not is_named(config.env):
             config = replace(config, env=spec.id)
         evaluation = tried_out(evaluation_envs(config, named), spec, config, processes)
-        for note in _notes(config, spec):
+        for note in (*_notes(config, spec), *reach_cluster(config, processes)):
             announce(note)
-        if processes is not None and config.backend == "ray":
-            announce(reach_cluster(config, processes))
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)
         listed = config.verbose or not is_known(plan.config)

@@ -18,7 +18,7 @@ AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY
 def check_cluster(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
     """Everything that is wrong with the knobs of a cluster."""
     if config.backend == "local":
-        if config.ray != RayConfig():
+        if config.ray != RayConfig() and config.resume is None:
             yield "--ray settings are for --backend ray: add it, or leave them out."
         return
     if config.serial:

@@ -1,12 +1,4 @@
-"""An outpost: samplers on another machine of a cluster, in the processes and on the lanes that they always have.
-
-It is called from the learner's machine (`roles.relay`) and knows nothing of what carries the calls. Its samplers
-never wait for the network: they write to their lanes, which overwrite the oldest rows if nobody asks for them.
-
-    hello  ──▶ versions
-    join   ──▶ None, or why it may not
-    take   ──▶ a block of rows, when there is a megabyte or after `FLUSH_S`; over and over
-"""
+"""What an outpost owns: shared memory, a fork server, samplers, a folder for their logs."""
 
 from __future__ import annotations
 
@@ -15,13 +7,10 @@ import dataclasses
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -31,18 +20,17 @@ from spreeze.envs.targets import absolute_target
 from spreeze.errors import UsageError
 from spreeze.faults import Fault
 from spreeze.roles.context import Job
-from spreeze.roles.relay.messages import MIRRORED, Invitation, Orders, Report, versions
+from spreeze.roles.relay.messages import MIRRORED, Invitation, Orders, Report
 from spreeze.rows import Rows, row_layout
 from spreeze.run.controller import SAMPLERS, Controller
 from spreeze.run.crew import Crew
 from spreeze.run.plan import shared_blocks
-from spreeze.run.processes.call import CallFailed, call
+from spreeze.run.processes.call import call
 from spreeze.run.processes.pool import Processes
 from spreeze.run.watchdog import Watchdog
 from spreeze.settings.auto.processes import choose_for_node
 from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec, Floats
-from spreeze.user_code import allow
 from spreeze.wires.arena import Arena
 from spreeze.wires.blocks import USUAL_BYTES, pack, rows_per_block
 from spreeze.wires.control import Control
@@ -53,8 +41,8 @@ from spreeze.wires.weights import Weights
 FLUSH_S = 0.2
 """A block that is smaller than usual is sent after this long."""
 WATCH_S, TUNE_S = 0.005, 1.0
-JOIN_S = 600.0
-"""How long joining may take: environments are made and tried out."""
+INSPECT_S = 300.0
+"""How long the environment may take to be tried out."""
 VERSIONS_KEPT = 1 << 16
 FOLDER = "spreeze-outpost-"
 
@@ -75,50 +63,8 @@ class Journal:
         self.notes = [*self.notes, text[:1000]][-20:]
 
 
-class Outpost:
-    """The samplers of one machine, and their end of the conversation."""
-
-    def __init__(self) -> None:
-        """Nothing runs yet."""
-        self._site: Site | None = None
-        self._silence = Silence()
-
-    def hello(self, user_code: Mapping[str, str]) -> dict[str, str]:
-        """What runs here. `user_code`: the user's own modules, and the folders where they are."""
-        allow(user_code)
-        return versions()
-
-    def join(self, invitation: Invitation) -> str | None:
-        """Start to sample; returns why that is not possible, if it is not."""
-        with self._silence.paused():
-            try:
-                self._site = Site(invitation)
-            except UsageError as error:
-                return str(error)
-            except CallFailed as error:
-                return f"the environment failed when it was tried out there: {error}"
-        self._silence.limit_s = invitation.config.ray.grace_s
-        return None
-
-    def take(self, orders: Orders, policy: Floats | None) -> Report:
-        """Follow the orders, and return a block of rows as soon as there is a large one."""
-        assert self._site is not None
-        self._silence.broken()
-        try:
-            return self._site.take(orders, policy)
-        finally:
-            self._silence.broken()
-
-    def leave(self) -> None:
-        """Stop all samplers."""
-        if self._site is not None:
-            self._site.close()
-            self._site = None
-        self._silence.limit_s = JOIN_S
-
-
 class Site:
-    """What an outpost owns: shared memory, fork server, samplers, a folder for their logs."""
+    """The samplers of one machine."""
 
     def __init__(self, invitation: Invitation) -> None:
         """Check that rows and policies mean the same here, and start the samplers; UsageError if not."""
@@ -187,9 +133,8 @@ class Site:
         """What the environment is like on this machine; UsageError if policies would not fit."""
         expected, env = invitation.spec, invitation.env
         target = absolute_target(env) if isinstance(env, str) else env
-        limit_s = JOIN_S / 2
         spec: EnvSpec = call(
-            self._processes, inspect_env, target, expected.id, True, limit_s=limit_s
+            self._processes, inspect_env, target, expected.id, True, limit_s=INSPECT_S
         )
         if (differing := difference(spec, expected)) is not None:
             raise UsageError([f"the environment is another one there: {differing}"])
@@ -270,34 +215,6 @@ class Site:
             self._arena.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-class Silence:
-    """Ends this process if the learner's machine has been silent for too long."""
-
-    def __init__(self) -> None:
-        """Listen from now on."""
-        self.limit_s = JOIN_S
-        self._heard_s: float = time.monotonic()
-        threading.Thread(target=self._listen, name="silence", daemon=True).start()
-
-    def broken(self) -> None:
-        """It was heard."""
-        self._heard_s = time.monotonic()
-
-    @contextlib.contextmanager
-    def paused(self) -> Any:
-        """Silence does not count in here."""
-        self._heard_s = float("inf")
-        try:
-            yield
-        finally:
-            self.broken()
-
-    def _listen(self) -> None:
-        while time.monotonic() - self._heard_s < self.limit_s:
-            time.sleep(min(1.0, self.limit_s / 4))
-        os._exit(1)  # the fork server and its samplers end with this process
 
 
 def make_folder() -> Path:
