@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from spreeze.envs.targets import EnvTarget
 from spreeze.rows import Field
+from spreeze.settings.cluster import AUTH_MODE
 from spreeze.settings.config import Config
 from spreeze.spec import EnvSpec
 from spreeze.wires.blocks import Columns
@@ -79,13 +81,14 @@ class Report(NamedTuple):
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on all machines, because they exchange rows, policies and settings."""
+    """What must be the same on all machines: they exchange rows, policies and settings, and trust each other."""
     major, minor, _ = platform.python_version_tuple()
     return {
         "Spreeze": version("spreeze"),
         "Python": f"{major}.{minor}",
         "numpy": version("numpy").partition(".")[0],
         "gymnasium": version("gymnasium").partition(".")[0],
+        AUTH_MODE: os.environ.get(AUTH_MODE, "unset"),
     }
 
 

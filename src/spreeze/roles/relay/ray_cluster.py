@@ -38,8 +38,11 @@ def try_cluster(config: RayConfig) -> list[str]:
 class RayCluster:
     """A connection to a Ray cluster; see `fleet.Cluster`."""
 
-    def __init__(self, config: RayConfig) -> None:
-        """Connect to the cluster, or start one on this machine if the config has no address."""
+    def __init__(self, config: RayConfig, outpost: type | None = None) -> None:
+        """Connect to the cluster, or start one on this machine if the config has no address.
+
+        `outpost`: the class of what runs on nodes, if it is not the usual one.
+        """
         self._folder: str | None = None
         os.environ[AUTH_MODE] = "token"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -49,7 +52,7 @@ class RayCluster:
             "configure_logging": False,
         }
         if config.address is None:
-            os.environ[AUTH_TOKEN] = secrets.token_hex(32)  # before Ray is imported
+            os.environ.setdefault(AUTH_TOKEN, secrets.token_hex(32))  # before Ray is imported
             import ray
 
             self._folder = tempfile.mkdtemp(prefix="spreeze-ray-")
@@ -75,7 +78,7 @@ class RayCluster:
         self._ray: Any = ray
         self._own = ray.get_runtime_context().get_node_id()
         self._alone = config.address is None
-        self._actor = ray.remote(getattr(import_module(OUTPOST[0]), OUTPOST[1]))
+        self._actor: Any = ray.remote(outpost or getattr(import_module(OUTPOST[0]), OUTPOST[1]))
 
     def nodes(self) -> dict[str, Node]:
         """All nodes but this one; if Ray was started for this run, this one."""
@@ -86,7 +89,7 @@ class RayCluster:
                 found[id] = Node(id, f"{facts['NodeManagerHostname']} ({facts['NodeName']})", cpus)
         return found
 
-    def start(self, node: Node) -> Any:
+    def start(self, node: Node, *arguments: Any) -> Any:
         """Have an outpost started on a node; it gets all CPUs there."""
         strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         return self._actor.options(
@@ -94,7 +97,7 @@ class RayCluster:
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy=strategy(node.id, soft=False),
-        ).remote()
+        ).remote(*arguments)
 
     def call(self, outpost: Any, method: str, *arguments: Any) -> Any:
         """Call a method; returns the reference of its answer."""
@@ -116,6 +119,10 @@ class RayCluster:
             raise BlockLost from None
         except errors.RayTaskError as error:
             raise Lost(f"it raised {type(error.cause).__name__}: {error.cause}") from None
+        except errors.ActorUnavailableError:
+            raise Lost("it cannot be reached") from None
+        except errors.RayActorError:
+            raise Lost("it has died") from None
         except errors.RayError as error:
             raise Lost(" ".join(str(error).split())[:300]) from None
 
