@@ -38,7 +38,6 @@ class Hosts:
         self.nodes: list[subprocess.Popen[bytes]] = []
         head = ["--head", "--node-ip-address", HEAD, "--port", str(PORT), "--num-cpus", "0"]
         self._ray([], *head, "--include-dashboard=false")
-        time.sleep(5)
         for i in (1, 2):
             self.start(i)
 
@@ -48,7 +47,8 @@ class Hosts:
 
     def _ray(self, where: list[str], *arguments: str) -> None:
         ray = str(Path(sys.executable).with_name("ray"))
-        with open(self.folder / f"ray-{len(self.nodes)}", "wb") as log:
+        file = self.folder / f"ray-{len(self.nodes)}"
+        with open(file, "wb") as log:
             self.nodes.append(
                 subprocess.Popen(
                     [*where, ray, "start", *arguments, "--block"],
@@ -58,6 +58,7 @@ class Hosts:
                     start_new_session=True,
                 )
             )
+        wait_until(lambda: "Ray runtime started" in file.read_text(), f"see {file}", 90)
 
     def do(self, command: str) -> None:
         self.network.stdin.write(f"{command}\n")
@@ -129,9 +130,12 @@ def test_a_slow_lossy_and_cut_network_stops_nobody(hosts: Hosts, tmp_path: Path)
         ):  # Ray ends nodes that were cut off for too long; an operator's service starts them again
             if hosts.nodes[i].poll() is not None:
                 hosts.start(i)
-        before = run.status["progress"]["env_steps"]
         wait_until(lambda: len(run.sampling) == 2, f"both sample again; {run.output}", 150)
-        assert run.status["progress"]["env_steps"] > before
+        before = {node["name"]: node["env_steps"] for node in run.sampling}
+        wait_until(
+            lambda: all(node["env_steps"] > before[node["name"]] for node in run.sampling),
+            f"both send again; {before}",
+        )
         summary = run.stop()
         assert summary["cluster"]["rows_refused"] == 0
         assert summary["restarts"] == 0

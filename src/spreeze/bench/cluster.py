@@ -30,7 +30,7 @@ from spreeze.run.plan import make_plan, shared_blocks
 from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
-from spreeze.settings.sections import RayConfig
+from spreeze.settings.ray_section import RayConfig
 from spreeze.wires.arena import Arena
 from spreeze.wires.blocks import USUAL_BYTES, find_problem, pack, rows_per_block, unpack
 from spreeze.wires.experience import Lanes

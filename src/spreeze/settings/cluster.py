@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from spreeze.settings.config import Config
-from spreeze.settings.sections import RayConfig
+from spreeze.settings.ray_section import RayConfig
 
 OLDEST = (2, 59)
 """Older versions have known holes, or do not ask for a token unless they are told to."""

@@ -22,12 +22,12 @@ from spreeze.settings.parse import (
     parse_count,
     parse_duration,
 )
+from spreeze.settings.ray_section import RayConfig
 from spreeze.settings.sections import (
     CheckpointConfig,
     EvaluatorConfig,
     LearnerConfig,
     LimitsConfig,
-    RayConfig,
     ReplayConfig,
     SamplerConfig,
     SimulationConfig,

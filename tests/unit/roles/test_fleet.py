@@ -54,7 +54,7 @@ class Setting:
         reports = 0
         for _ in range(rounds):
             self.fleet.look_for_nodes()
-            self.fleet.send(lambda _: (ORDERS, None))
+            self.fleet.send(lambda _: (ORDERS, None, None))
             reports += len(self.fleet.receive(0.0))
         return reports
 

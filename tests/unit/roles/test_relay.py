@@ -13,9 +13,11 @@ import pytest
 
 import fakes
 from fake_cluster import FakeCluster
+from spreeze.envs.episodes import Episode
 from spreeze.envs.inspect import inspect_env
 from spreeze.machine.facts import Machine
 from spreeze.roles.context import Context, Job, join
+from spreeze.roles.evaluator.elsewhere import EpisodesElsewhere
 from spreeze.roles.pacing import NO_LIMIT, LimitForecast
 from spreeze.roles.relay import Relay
 from spreeze.roles.relay.fleet import State
@@ -45,6 +47,7 @@ class Scripted:
     def __init__(self, stage: RelayStage) -> None:
         self.stage, self.orders, self.policies = stage, [], []  # type: ignore[var-annotated]
         self.invitation: Invitation | None = None
+        self.asked: list[Any] = []
 
     def hello(self, _: Any) -> dict[str, str]:
         return versions()
@@ -52,8 +55,10 @@ class Scripted:
     def join(self, invitation: Invitation) -> None:
         self.invitation = invitation
 
-    def take(self, orders: Any, policy: Any) -> Report:
+    def take(self, orders: Any, policy: Any, to_play: Any) -> Report:
         self.orders.append(orders)
+        if orders.asked is not None:
+            self.asked.append((orders.asked, float(to_play[0])))
         if policy is not None:
             self.policies.append(policy)
         return self.stage.reports.pop(0) if self.stage.reports else Report(None)
@@ -68,9 +73,9 @@ class RelayStage:
     def __init__(self, folder: Path, make: Any = None, **knobs: Any) -> None:
         (folder / "metrics").mkdir()
         spec = inspect_env(fakes.CountEnv, "x")
-        config = config_with(default_config("sac", env="x"), KNOBS | knobs)
+        config = config_with(default_config("sac", env="x"), KNOBS)
         config = make_plan(config, spec, Machine(2, 8 << 30, ())).config
-        self.config = config_with(config, RAY)  # not before: Ray may not be installed here
+        self.config = config_with(config, RAY | knobs)  # not before: Ray may not be installed here
         self.arena, self.seconds = Arena.create(shared_blocks(self.config, spec)), 0.0
         job = Job("relay", 0, self.config, spec, fakes.CountEnv, folder, 0.0)
         self.context: Context = join(job, self.arena, lambda: self.seconds, lambda _: None)
@@ -222,6 +227,110 @@ def test_an_outpost_with_real_samplers_sends_what_they_do(tmp_path: Path) -> Non
         steps = int(stage.counters["env_steps"])
         stage.work(3)
         assert stage.counters["env_steps"] == steps, "samplers hold at the limit"
+    finally:
+        if outpost is not None:
+            outpost.leave()
+        stage.close()
+
+
+def play_elsewhere(stage: RelayStage, here: list[int]) -> Any:
+    """An evaluation of a policy of nines, as the evaluator has it; `here` gets its seed if it plays itself."""
+
+    class Pool:
+        def play(self, vector: Any, seed: int, meanwhile: Any) -> Any:
+            here.append(seed)
+            return [[Episode(-1.0, 1, {})]]
+            yield
+
+    vector = np.full(stage.context.weights.size, 9, np.float32)
+    return EpisodesElsewhere(stage.context, Pool()).play(vector, 77, lambda: False)  # type: ignore[arg-type]
+
+
+def result_of(stage: RelayStage, playing: Any) -> Any:
+    try:
+        for _ in range(50):
+            next(playing)
+            stage.work()
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it did not end")
+
+
+@pytest.fixture
+def evaluating(tmp_path: Path) -> Iterator[RelayStage]:
+    stage = RelayStage(tmp_path, **{"ray.evaluate": "nodes"})
+    yield stage
+    stage.close()
+
+
+def test_an_evaluation_is_played_on_a_node(evaluating: RelayStage) -> None:
+    evaluating.work(4)
+    playing = play_elsewhere(evaluating, here := [])
+    next(playing)
+    evaluating.work(3)
+    ((asked, number),) = evaluating.cluster.outposts["a"].asked
+    assert (asked.seed, number) == (77, 9.0), "the policy that was asked about, told once"
+    evaluating.reports = [
+        Report(None, played=(asked.number - 1, [[[0.0, 1, {}]]])),  # late
+        Report(None, played=(asked.number, [[[5.0, 3, {"is_success": 1.0}]]])),
+    ]
+    assert result_of(evaluating, playing) == [[Episode(5.0, 3, {"is_success": 1.0})]]
+    assert here == []
+
+
+def test_an_evaluation_whose_node_has_left_is_played_by_another_or_here(
+    evaluating: RelayStage,
+) -> None:
+    evaluating.work(4)
+    playing = play_elsewhere(evaluating, here := [])
+    next(playing)
+    evaluating.work(3)
+    evaluating.cluster.add("b")
+    evaluating.seconds += 2
+    evaluating.work(4)
+    del evaluating.cluster.there["a"]
+    evaluating.seconds += 2
+    evaluating.work(4)
+    ((asked, _),) = evaluating.cluster.outposts["b"].asked
+    del evaluating.cluster.there["b"]
+    evaluating.seconds += 2
+    assert result_of(evaluating, playing) == [[Episode(-1.0, 1, {})]]
+    assert here == [77]
+    assert result_of(evaluating, play_elsewhere(evaluating, here)) == [[Episode(-1.0, 1, {})]]
+    assert asked.number == 1
+
+
+@pytest.mark.parametrize("answer", [None, "x", [["y"]], [[[1.0]]], [[[1.0, 2, None]]], object()])
+def test_an_answer_that_is_none_is_not_used(evaluating: RelayStage, answer: Any) -> None:
+    evaluating.work(4)
+    playing = play_elsewhere(evaluating, here := [])
+    next(playing)
+    evaluating.work(2)
+    evaluating.reports = [Report(None, played=(1, answer))]
+    assert result_of(evaluating, playing) == [[Episode(-1.0, 1, {})]]
+    assert here == [77]
+
+
+def test_a_real_outpost_plays_the_episodes(tmp_path: Path) -> None:
+    stage = RelayStage(
+        tmp_path, lambda _: Outpost(), **{"ray.evaluate": "nodes", "evaluator.episodes": 3}
+    )
+    outpost: Outpost | None = None
+    try:
+        deadline = time.monotonic() + 60
+        while not stage.counters["nodes"] and time.monotonic() < deadline:
+            stage.work()
+        outpost = stage.cluster.outposts["a"]
+        playing = play_elsewhere(stage, here := [])
+        episodes: Any = None
+        while episodes is None and time.monotonic() < deadline:
+            try:
+                next(playing)
+                stage.work()
+            except StopIteration as end:
+                episodes = end.value
+        assert here == []
+        assert [[episode.length for episode in env] for env in episodes] == [[5, 5, 5]]
     finally:
         if outpost is not None:
             outpost.leave()

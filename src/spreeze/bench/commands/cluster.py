@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 import tyro
@@ -52,9 +53,10 @@ def main(arguments: list[str]) -> int:
     size = (
         find_algorithm("sac").config(hidden=(256, 256)).policy_form(HALF_CHEETAH).size(HALF_CHEETAH)
     )
-    way = measure_way(row_layout(HALF_CHEETAH), size, 2 * share)
-    print(f"nodes {', '.join(map(str, args.nodes))} ...", file=sys.stderr)
-    scaling = measure_scaling(list(args.nodes), args.step_ms, share)
+    with redirect_stdout(sys.stderr):  # the relay says which nodes sample
+        way = measure_way(row_layout(HALF_CHEETAH), size, 2 * share)
+        print(f"nodes {', '.join(map(str, args.nodes))} ...")
+        scaling = measure_scaling(list(args.nodes), args.step_ms, share)
     result = {**way, "step_ms": args.step_ms, "scaling": scaling}
     write_result("cluster", arguments, args.json, began, result)
     if args.json != "-":

@@ -16,6 +16,7 @@ import numpy as np
 
 from spreeze.roles.context import Context
 from spreeze.roles.pacing import LimitForecast
+from spreeze.roles.relay.evaluations import Evaluations
 from spreeze.roles.relay.fleet import Cluster, Fleet, Node, Post, State
 from spreeze.roles.relay.lag import PolicyAges
 from spreeze.roles.relay.messages import MIRRORED, Invitation, Orders
@@ -62,6 +63,8 @@ class Relay:
         self._ages = PolicyAges(ctx.config.ray.max_lag_s)
         self._env_calls, self._calls_number = ctx.document(ENV_CALLS), 0
         self._limit = LimitForecast(AHEAD_S)
+        nodes_play = ctx.config.ray.evaluate == "nodes"
+        self._evaluations = Evaluations(ctx, cluster, self._fleet) if nodes_play else None
         self._told = ctx.document(CLUSTER)
         self._events: list[str] = []
         self._num_events = 0
@@ -80,10 +83,14 @@ class Relay:
         if ctx.now() >= self._next_look_s:
             self._next_look_s = ctx.now() + LOOK_EVERY_S
             fleet.look_for_nodes()
+        if self._evaluations:
+            self._evaluations.look()
         fleet.send(self._orders)
         for post, report, took_s in fleet.receive(timeout_s):
             for note in report.notes:
                 self._say(f"{post.node.name}: {note}")
+            if self._evaluations and report.played is not None:
+                self._evaluations.take(report.played)
             if report.block is not None:
                 self._take(post, report.block)
                 self._counters["block_ms"] = 1000 * took_s
@@ -101,7 +108,7 @@ class Relay:
             self._next_put_s = self._ctx.now() + PUT_EVERY_S
             self._put = self._cluster.put(self._vector.copy())
 
-    def _orders(self, post: Post) -> tuple[Orders, Any]:
+    def _orders(self, post: Post) -> tuple[Orders, Any, Any]:
         control = self._ctx.control
         values = {word: float(getattr(control, table)[word]) for table, word in MIRRORED}
         values["allowed_steps"] = self._limit.of(int(values["allowed_steps"]), self._ctx.now())
@@ -112,7 +119,8 @@ class Relay:
             post.calls_sent, calls = self._calls_number, self._env_calls.value
         if post.weights_sent < version:
             post.weights_sent, policy = version, self._put
-        return Orders(words, elsewhere, version, calls), policy
+        asked, to_play = self._evaluations.question(post) if self._evaluations else (None, None)
+        return Orders(words, elsewhere, version, calls, asked), policy, to_play
 
     def _take(self, post: Post, block: Any) -> None:
         """Check a block, and write its rows into the lane of arrivals."""
@@ -136,6 +144,7 @@ class Relay:
             config=job.config,
             spec=job.spec,
             env=job.env,
+            evaluation=job.evaluation,
             fields=ctx.layout.fields,
             policy_size=ctx.weights.size,
             machine=machine,

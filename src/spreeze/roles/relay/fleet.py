@@ -101,6 +101,7 @@ class Post:
     weights_sent: int = 0
     calls_sent: int = 0
     """The version of the policy and the number of the environment calls that it was sent last."""
+    evaluation_sent: int = 0
 
 
 class Fleet:
@@ -167,7 +168,7 @@ class Fleet:
                 post.why = f"waits for {node.cpus} free CPUs of its node"
                 self._say(f"{node.name} {post.why}")
 
-    def send(self, orders: Callable[[Post], tuple[Orders, Any]]) -> None:
+    def send(self, orders: Callable[[Post], tuple[Orders, Any, Any]]) -> None:
         """Ask every outpost for blocks, up to `IN_FLIGHT` each."""
         for post in self.sampling:
             while len(post.pending) < IN_FLIGHT:

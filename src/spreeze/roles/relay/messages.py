@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from spreeze.envs.targets import EnvTarget
+from spreeze.envs.targets import EnvTarget, NamedEnv
 from spreeze.rows import Field
 from spreeze.settings.cluster import AUTH_MODE
 from spreeze.settings.config import Config
@@ -34,6 +34,8 @@ class Invitation(NamedTuple):
     """As resolved on the learner's machine."""
     spec: EnvSpec
     env: EnvTarget
+    evaluation: tuple[NamedEnv, ...]
+    """The environments of evaluations; empty: `env`."""
     fields: tuple[Field, ...]
     """The layout of a row, as the learner's machine has computed it."""
     policy_size: int
@@ -48,6 +50,14 @@ class Invitation(NamedTuple):
     """Of the run so far."""
 
 
+class Asked(NamedTuple):
+    """A policy to evaluate, which comes beside the orders."""
+
+    number: int
+    seed: int
+    """Of the first episode."""
+
+
 class Orders(NamedTuple):
     """What an outpost is told with each call. The newest policy comes beside it, if there is one."""
 
@@ -59,6 +69,8 @@ class Orders(NamedTuple):
     """Of the newest policy; 0: there is none."""
     env_calls: Any = None
     """The calls for environments, if there are new ones."""
+    asked: Asked | None = None
+    """What to evaluate, if there is something new."""
 
 
 class Report(NamedTuple):
@@ -74,6 +86,8 @@ class Report(NamedTuple):
     """How many work now."""
     version: int = 0
     """Of the policy that they act with."""
+    played: tuple[int, Any] | None = None
+    """The number of an evaluation and its episodes, when they have been played."""
     notes: tuple[str, ...] = ()
     """What the user should know."""
     failure: str | None = None

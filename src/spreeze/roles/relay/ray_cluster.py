@@ -16,7 +16,7 @@ from typing import Any
 from spreeze.errors import UsageError
 from spreeze.roles.relay.fleet import BlockLost, Lost, Node
 from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN
-from spreeze.settings.sections import RayConfig
+from spreeze.settings.ray_section import RayConfig
 
 OUTPOST = "spreeze.run.outpost", "Outpost"
 """What runs on a node. Named, because it starts processes, which roles do not know about."""

@@ -46,12 +46,15 @@ class Outpost:
         self._silence.limit_s = invitation.config.ray.grace_s
         return None
 
-    def take(self, orders: Orders, policy: Floats | None) -> Report:
-        """Follow the orders, and return a block of rows as soon as there is a large one."""
+    def take(self, orders: Orders, policy: Floats | None, to_play: Floats | None = None) -> Report:
+        """Follow the orders, and return a block of rows as soon as there is a large one.
+
+        `policy`: the newest; `to_play`: the one that is to be evaluated.
+        """
         assert self._site is not None
         self._silence.broken()
         try:
-            return self._site.take(orders, policy)
+            return self._site.take(orders, policy, to_play)
         finally:
             self._silence.broken()
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -34,9 +35,9 @@ from spreeze.spec import EnvSpec, Floats
 from spreeze.wires.arena import Arena
 from spreeze.wires.blocks import USUAL_BYTES, pack, rows_per_block
 from spreeze.wires.control import Control
-from spreeze.wires.documents import ENV_CALLS, Document
+from spreeze.wires.documents import ENV_CALLS, EPISODES_PLAYED, Document
 from spreeze.wires.experience import Experience, Lanes
-from spreeze.wires.weights import Weights
+from spreeze.wires.weights import ASKED, Weights
 
 FLUSH_S = 0.2
 """A block that is smaller than usual is sent after this long."""
@@ -111,23 +112,31 @@ class Site:
         self._next_tune_s = 0.0
         started_s = time.monotonic() - invitation.elapsed_s
 
-        def job(index: int) -> Job:
-            env = invitation.env
-            return Job(
-                "sampler", index, config, spec, env, self._made_folder, started_s,
-                machine=invitation.machine,
-            )  # fmt: skip
+        folder = self._folder
+        evaluates = config.ray.evaluate == "nodes"
+        self._asked = Weights(self._arena, ASKED) if evaluates else None
+        self._answer = Document(self._arena, EPISODES_PLAYED) if evaluates else None
+        self._number = 0
 
-        jobs = [job(i) for i in range(resolved(config.sampler.processes))]
+        def job(role: str, index: int) -> Job:
+            return Job(
+                role,
+                index,
+                config,
+                spec,
+                invitation.env,
+                folder,
+                started_s,
+                invitation.evaluation,
+                invitation.machine,
+            )
+
+        jobs = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
+        jobs += [job("evaluator", 0)] if evaluates else []
         watchdog = Watchdog(config.limits, lambda _: True)
         self._crew = Crew(self._processes, jobs, [], self._arena, self._journal, watchdog)
         if (failure := self._crew.start_all()) is not None:
             raise UsageError([failure])
-
-    @property
-    def _made_folder(self) -> Path:
-        assert self._folder is not None
-        return self._folder
 
     def _inspect(self, invitation: Invitation) -> EnvSpec:
         """What the environment is like on this machine; UsageError if policies would not fit."""
@@ -154,10 +163,13 @@ class Site:
                 ]
             )
 
-    def take(self, orders: Orders, policy: Floats | None) -> Report:
+    def take(self, orders: Orders, policy: Floats | None, to_play: Floats | None) -> Report:
         """Follow the orders; return when there is a block, or after `FLUSH_S`."""
         assert self._crew is not None
         self._follow(orders, policy)
+        if self._asked is not None and orders.asked is not None and to_play is not None:
+            self._number = orders.asked.number
+            self._asked.publish(to_play, orders.asked.seed, 0)
         began_s, failure = time.monotonic(), None
         while failure is None:
             failure = self._crew.watch(WATCH_S)
@@ -194,9 +206,16 @@ class Site:
             rows_lost=self._lanes.num_lost,
             samplers=active - len(lost),
             version=self._version,
+            played=self._played(),
             notes=notes,
             failure=failure,
         )
+
+    def _played(self) -> tuple[int, Any] | None:
+        """The episodes of an evaluation, once they have been played."""
+        if self._answer is None or not self._answer.refresh():
+            return None
+        return self._number, self._answer.value["episodes"]
 
     def _own_steps(self) -> int:
         return int(self._control.samplers["env_steps"].sum())
