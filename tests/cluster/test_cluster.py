@@ -118,12 +118,17 @@ def test_without_the_cluster_s_token_nothing_starts(setting: Setting, tmp_path: 
 
 
 def test_one_machine_is_enough(tmp_path: Path) -> None:
-    run = Train(tmp_path, token_environment(), *QUICK, "--backend", "ray", "--name", "run")
+    arguments = ["--backend", "ray", "--name", "run", "--ray.evaluate", "nodes"]
+    run = Train(tmp_path, token_environment(), *QUICK, *arguments)
     try:
         run.await_nodes(1)
+        wait_until(lambda: run.status["progress"]["best_return"] is not None, "an evaluation")
+        best = run.status["progress"]["best_return"]
+        wait_until(lambda: run.status["progress"]["best_return"] > best, "a better one")
         summary = run.stop()
     finally:
         run.close()
     assert summary["cluster"]["rows"] > 0
+    assert summary["cluster"]["evaluations"] > 0
     assert json.loads((run.folder / "config.json").read_text())["config"]["backend"] == "ray"
     wait_until(lambda: not processes("/spreeze-ray-"), "Ray ends with the run")

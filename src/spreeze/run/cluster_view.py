@@ -16,7 +16,7 @@ from spreeze.wires.documents import CLUSTER, Document
 
 COUNTS = (
     *("nodes", "samplers", "nodes_lost", "nodes_refused", "env_steps", "blocks", "rows"),
-    *("rows_late", "rows_refused", "rows_lost", "blocks_lost"),
+    *("rows_late", "rows_refused", "rows_lost", "blocks_lost", "evaluations"),
 )
 ALONE = "Note: this run starts a Ray of its own on this machine; --ray.address names a cluster."
 NO_NODES = "Note: there is no other node in the cluster yet. Nodes may join while the run goes on."

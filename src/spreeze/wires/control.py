@@ -149,6 +149,7 @@ RELAY = [
     ("rows_late", "<i8"),  # dropped, because their block was older than --ray.max-lag-s
     ("rows_refused", "<i8"),  # dropped, because their block was not as agreed
     ("rows_lost", "<i8"),  # overwritten in their lanes, on the nodes
+    ("evaluations", "<i8"),  # whose episodes a node has played
     ("weights_version", "<i8"),  # the oldest that a node acts with
     ("block_ms", "<f8"),  # how long the newest block took from its node
 ]

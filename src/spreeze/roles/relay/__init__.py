@@ -170,6 +170,7 @@ class Relay:
         counters["blocks_lost"] = fleet.blocks_lost
         sampling = fleet.sampling
         counters["nodes"] = len(sampling)
+        counters["evaluations"] = self._evaluations.num_played if self._evaluations else 0
         counters["samplers"] = sum(post.report.samplers for post in sampling)
         counters["in_flight"] = fleet.num_in_flight
         versions = [post.report.version for post in sampling]

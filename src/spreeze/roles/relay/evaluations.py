@@ -22,6 +22,7 @@ class Evaluations:
         self._vector = np.zeros(ctx.weights.size, np.float32)
         self._asked = WeightsReader(Weights(ctx.arena, ASKED), self._vector)
         self._answer = ctx.document(EPISODES_PLAYED)
+        self.num_played = 0
         self._open = False
         self._policy: Any = None
         self._post: Post | None = None
@@ -54,6 +55,7 @@ class Evaluations:
             return
         number, episodes = played
         if self._open and number == self._asked.stamp.version:
+            self.num_played += 1
             self._close(episodes)
 
     def _close(self, episodes: Any) -> None:
