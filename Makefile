@@ -20,6 +20,8 @@ NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cub
   nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" \
   $(NOT_LOCKED:%=--no-emit-package %)
+# The frameworks that `spreeze bench time-to-score` compares with.
+PEERS := $(basename $(wildcard src/spreeze/bench/peers/locks/*.in))
 BUILD_TOOLS := printf 'hatchling\neditables\n'
 
 .PHONY: train test faults suites wheels check format docs learning bench lock audit sbom clean
@@ -59,13 +61,14 @@ docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/
 learning: .venv/dev.stamp  ## train real tasks to real scores: about half an hour on two cores
 	$(PYTEST) -m learning -s --timeout 1200
 
-bench: .venv/dev.stamp  ## time to score on Pendulum-v1 over five seeds, first and prepared runs
-	$(BIN)/spreeze bench time-to-score Pendulum-v1 --prepared --json bench/results/time-to-score-Pendulum-v1-$(shell nproc)cores.json
+bench: .venv/dev.stamp  ## has anything become slower? Ratios to references in the same run, against the kept ones
+	$(BIN)/spreeze bench ratios --kept bench/results/ratios-$(shell nproc)cores.json
 
 lock:  ## write locks/: the versions and hashes of what `make` installs, for Python 3.11 and newer
 	@$(TOOL) uv; PATH="$$tools/bin:$$PATH"; \
 	$(BUILD_TOOLS) | $(COMPILE) --upgrade -c constraints.txt --extra dev -o locks/dev.txt pyproject.toml -; \
-	$(BUILD_TOOLS) | $(COMPILE) -c constraints.txt -c locks/dev.txt --extra classic --extra dashboard -o locks/train.txt pyproject.toml -
+	$(BUILD_TOOLS) | $(COMPILE) -c constraints.txt -c locks/dev.txt --extra classic --extra dashboard -o locks/train.txt pyproject.toml -; \
+	for peer in $(PEERS); do $(COMPILE) --upgrade -c constraints.txt -o $$peer.txt $$peer.in; done
 
 audit:  ## look for known vulnerabilities in what is locked; needs the network
 	@$(TOOL) pip-audit; "$$tools/bin/pip-audit" --strict --disable-pip --require-hashes -r locks/dev.txt

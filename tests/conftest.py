@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from spreeze.store import metrics, rundir
+
 CORES_PER_WORKER = 2
 
 
@@ -82,6 +84,25 @@ def no_probe(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def recovered(request: pytest.FixtureRequest) -> Callable[[float], None]:
     """Call it with the seconds a recovery took; docs/faults.md shows them."""
     return lambda seconds: request.node.user_properties.append(("recovery_s", seconds))
+
+
+@pytest.fixture
+def hanging_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A disk that takes no metrics and no error files until the event is set. The main thread must not meet it."""
+    answers = threading.Event()
+
+    def after(write: Callable[..., None]) -> Callable[..., None]:
+        def wait_and_write(*arguments: Any) -> None:
+            assert threading.current_thread() is not threading.main_thread()
+            answers.wait()
+            write(*arguments)
+
+        return wait_and_write
+
+    for module, name in ((metrics, "_append_whole"), (rundir, "replace_bytes")):
+        monkeypatch.setattr(module, name, after(getattr(module, name)))
+    yield answers
+    answers.set()
 
 
 @pytest.fixture

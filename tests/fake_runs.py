@@ -27,8 +27,12 @@ def make_run(
     state: str = "finished",
     num: int = 20,
     extra: dict[str, Any] | None = None,
+    talks: bool = False,
 ) -> Path:
-    """Make a run of `num` seconds with an evaluation each. `extra` goes into each learner record."""
+    """Make a run of `num` seconds with an evaluation each. `extra` goes into each learner record.
+
+    An environment that `talks` has numbers in its `info`.
+    """
     path = folder / name
     (path / "metrics").mkdir(parents=True)
     config = config_with(default_config("sac", env), {"seed": seed, "replay.capacity": 1_000_000})
@@ -47,13 +51,15 @@ def make_run(
         axes = {"time_s": i + 1.0, "env_steps": 1000 * (i + 1), "updates": 100 * (i + 1)}
         mean = -1500 + 1400 * (1 - math.exp(-i / 5)) + seed
         evaluation = {"eval/mean_reward": mean, "eval/min_reward": mean - 90}
-        append(path, "evaluator-0", axes | evaluation | {"eval/max_reward": mean + 60})
+        said = {"eval/info/x_position": float(i), "eval/success_rate": i % 2} if talks else {}
+        append(path, "evaluator-0", axes | evaluation | {"eval/max_reward": mean + 60} | said)
         learning = {"train/critic_loss": 9 / (i + 1), "async/policy_lag": 1.5, "replay/rows": 900}
         append(path, "learner-0", axes | learning | (extra or {}))
         rates = {"perf/sample_hz": 1000.0, "perf/update_hz": 100.0, "perf/update_frame_hz": 25600.0}
         use = {"perf/cpu_percent": 130.0, "perf/cpu_percent/learner": 98.0, "replay/age_s": i / 2}
         stalls = {"async/stall_percent/samplers": 42.0, "async/stall_percent/learner": 0.0}
-        append(path, "supervisor-0", axes | rates | use | stalls)
+        said = {"rollout/info/x_position": float(i)} if talks else {}
+        append(path, "supervisor-0", axes | rates | use | stalls | said)
     return path
 
 

@@ -24,7 +24,10 @@ from spreeze.wires.experience import Experience
 class LearnerStage:
     """A learner on random rows. `start` may be called again, as if the learner before was killed."""
 
-    def __init__(self, folder: Path, algo: str = "sac", **knobs: Any) -> None:
+    def __init__(
+        self, folder: Path, algo: str = "sac", threads: bool = False, **knobs: Any
+    ) -> None:
+        self.threads = threads
         knobs = {
             "algo.hidden": (16,),
             "device": "cpu",
@@ -56,7 +59,8 @@ class LearnerStage:
         """A learner; with `resume`, one that continues that run."""
         config = dataclasses.replace(self.config, resume=str(resume) if resume else None)
         job = dataclasses.replace(self._job, config=config)
-        self.context = join(job, self.arena, lambda: self.seconds, self.idle)
+        clock = lambda: self.seconds  # noqa: E731
+        self.context = join(job, self.arena, clock, self.idle, threads=self.threads)
         self._contexts.append(self.context)
         learner = Learner(self.context)
         learner.publish_initial_policy()
@@ -95,5 +99,5 @@ class LearnerStage:
 
     def close(self) -> None:
         for context in self._contexts:
-            context.recorder.close()
+            context.close()
         self.arena.close()

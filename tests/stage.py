@@ -22,7 +22,8 @@ EPISODE_STEPS, EPISODES = 5, 2
 class Stage:
     """Three samplers and an evaluator on CountEnv; the learner is what the test writes."""
 
-    def __init__(self, folder: Path, **knobs: Any) -> None:
+    def __init__(self, folder: Path, threads: bool = False, **knobs: Any) -> None:
+        self.threads = threads
         knobs = {
             "device": "cpu",
             "sampler.processes": 3,
@@ -49,7 +50,8 @@ class Stage:
 
     def role(self, name: str, index: int = 0) -> tuple[Context, Iterator[None]]:
         """A role's context and its work."""
-        context = join(self._job(name, index), self.arena, lambda: self.seconds, self.idle)
+        clock = lambda: self.seconds  # noqa: E731
+        context = join(self._job(name, index), self.arena, clock, self.idle, threads=self.threads)
         self._roles.append((context, start(context)))
         return self._roles[-1]
 
@@ -75,5 +77,5 @@ class Stage:
         """End all roles and free the wires."""
         for context, work in self._roles:
             work.close()  # type: ignore[attr-defined]
-            context.recorder.close()
+            context.close()
         self.arena.close()

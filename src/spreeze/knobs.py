@@ -18,6 +18,8 @@ from spreeze.text import suggest
 
 Auto = Literal["auto"]
 """Spreeze chooses the value."""
+READERS = {int: int, float: float, tuple[int, ...]: int, tuple[float, float]: float}
+"""What reads a value, or the first of several, as it is typed."""
 
 
 class Effect(Enum):
@@ -107,6 +109,16 @@ class Knob:
             return None
         hint = suggest(str(value), self.words) if self.type is None else ""
         return f"{flag} {_spoken(value)}: must be {self.allowed}.{hint}"
+
+    def problem_as_typed(self, flag: str, text: str) -> str | None:
+        """What is wrong with a word on the command line, or None if it can be read as a value."""
+        if text in self.words or (self.optional and text == "None"):
+            return None
+        try:
+            READERS.get(self.type, str)(text)
+        except ValueError:
+            return self.problem(flag, text)
+        return self.problem(flag, text) if self.type is None else None
 
     def _fits(self, value: Any) -> bool:
         """Whether the value is of the knob's type and within its bounds."""

@@ -31,6 +31,7 @@ def test_an_environment_that_prints_without_end_does_not_fill_the_disk(tmp_path:
         assert log.stat().st_size <= LOG_BYTES, log
 
 
+@pytest.mark.fault("F13")
 def test_a_pipe_that_nobody_reads_any_more_does_not_end_training(tmp_path: Path) -> None:
     """As in `spreeze train ... 2>&1 | head -1`."""
     reading, writing = os.pipe()
@@ -55,8 +56,10 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_end_training(tmp_path: Path)
     summary = read(tmp_path, "summary")
     assert (summary["state"], summary["reason"]) == ("finished", "time")
     assert read(tmp_path, "status")["state"] == "finished"
+    assert summary["faults"]["output_dropped"] > 0
 
 
+@pytest.mark.fault("F13")
 def test_a_pipe_that_is_full_from_the_start_does_not_hold_up_training(tmp_path: Path) -> None:
     """As a terminal that is paused."""
     reading, writing = os.pipe()
@@ -83,6 +86,7 @@ def test_a_pipe_that_is_full_from_the_start_does_not_hold_up_training(tmp_path: 
         process.wait()
         os.close(reading)
     assert read(tmp_path, "summary")["state"] == "finished"
+    assert read(tmp_path, "summary")["faults"]["output_dropped"] > 0
 
 
 @pytest.mark.fault("F74")

@@ -228,7 +228,7 @@ def change_config(run: Path, **knobs: Any) -> None:
 
 def fill(folder: Path) -> Path:
     """Five runs of two tasks: one has ended and has tuner decisions, a fault, a target and a picture."""
-    run = make_run(folder, "tuned", num=60)
+    run = make_run(folder, "tuned", num=60, talks=True)
     change_config(run, target=5000.0)
     change_config(make_run(folder, "quiet", seed=200, num=40), learner__batch_size=65536)
     make_run(folder, "walker", env="Walker2d-v5", seed=2)
@@ -363,7 +363,17 @@ def test_a_run_that_has_ended_says_so_everywhere(
             "\N{MINUS SIGN}2 %",
         ]
         look.shows("#tuner-note", "2 changes tried, 1 kept")
+        rows = page.locator("#tuner tbody tr").all()
+        assert all(row.bounding_box()["height"] < 60 for row in rows), "no column is squeezed"
         look.shows("#losses", "Loss of the critics")
+        for said in (
+            "Evaluations: x position",
+            "Evaluations: success rate",
+            "Sampling: x position",
+        ):
+            look.shows("#said", said)
+        for number, colour in enumerate(("evaluator", "evaluator", "sampler"), 1):
+            assert look.painted(f"#said > :nth-child({number})", colour) > 30
         look.shows("#faults", "evaluator-0 was ended by signal 9")
         page.locator("#config-filter").fill("capacity")
         look.shows("#config", "40 bytes each")

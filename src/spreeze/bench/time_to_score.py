@@ -1,20 +1,15 @@
-"""Seconds from the command to a score: Spreeze and other frameworks on this machine, in turns.
+"""Seconds from the command to a score: Spreeze and other frameworks on this machine, one at a time.
 
-Every framework starts as a command, so imports count, and is judged by the mean return of 10 episodes
-without exploration noise. Spreeze evaluates in a separate process. The others evaluate in the process
-that trains, and that time is not counted against them.
+Each framework starts as a command, so imports count, and each is judged from outside in the same way (see trial.py).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,52 +17,23 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from spreeze.bench.peer import EVALUATION_SHARE
-from spreeze.errors import UsageError
-from spreeze.store.curves import interval, iqm, read_curve
+from spreeze.bench import trial
+from spreeze.bench.peers.environment import python_of, versions_of
+from spreeze.bench.peers.settings import FOLDER, Contestant
+from spreeze.bench.trial import Program, Saved, Task, Trial
+from spreeze.errors import DamagedFile, RunFailed, UsageError
+from spreeze.store.curves import interval, iqm
 from spreeze.store.rundir import RunDir
 
-PACKAGES = {"spreeze": "spreeze", "sb3": "stable_baselines3", "sbx": "sbx"}
 TARGETS = {"Pendulum-v1": -200.0}
 """For tasks without a threshold in Gymnasium."""
-PREPARED = "spreeze prepared"
-"""A second run of Spreeze, which finds in the cache what the first one has compiled."""
-GRACE_S = 60.0
-"""What another framework may take beyond its training and evaluations, such as for its start."""
+SPREEZE, PREPARED = "spreeze", "spreeze prepared"
+"""Prepared: a second run, which finds in the cache what the first one has compiled and measured."""
+MAY_BE_USED, MAY_BE_STOLEN = 0.1, 0.05
+"""Cores. A run during which other programs, or the machine's host, took more is repeated."""
+MAX_TRIES = 3
 
-Curve = list[list[float]]
-"""Rows [time_s, env_steps, updates, return]."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """A return to reach in a time."""
-
-    env: str
-    target: float
-    limit_s: float
-    cold: bool = False
-    """Whether Spreeze starts with an empty cache."""
-    prepared: bool = False
-    """Whether it then runs again, with what the first run has left in the cache."""
-
-
-def check_frameworks(asked: str | None) -> list[str]:
-    """The frameworks to measure: those asked for, or all that are installed."""
-    if asked is None:
-        return [name for name, package in PACKAGES.items() if find_spec(package)]
-    names = [name.strip() for name in asked.split(",")]
-    problems = []
-    for name in names:
-        if name not in PACKAGES:
-            problems.append(f"--frameworks {name}: must be one of {', '.join(PACKAGES)}.")
-        elif not find_spec(PACKAGES[name]):
-            problems.append(
-                f"--frameworks {name}: {PACKAGES[name]} is not installed. pip install {PACKAGES[name]}"
-            )
-    if problems:
-        raise UsageError(problems)
-    return names
+Report = Callable[[str], None]
 
 
 def usual_target(env: str) -> float:
@@ -83,93 +49,189 @@ def usual_target(env: str) -> float:
     return float(target)
 
 
-def measure(
-    task: Task, seeds: Iterable[int], frameworks: list[str], report: Callable[[str], None]
-) -> dict[str, Any]:
-    """Seconds and curves by framework and seed. `report` gets a line after each run."""
-    if task.prepared and "spreeze" in frameworks:
-        frameworks = [*frameworks, PREPARED]
-    seeds = list(seeds)
-    wall_s: dict[str, list[float | None]] = {name: [] for name in frameworks}
-    curves: dict[str, list[Curve]] = {name: [] for name in frameworks}
-    with TemporaryDirectory() as folder:
-        for seed in seeds:
-            for name in frameworks:
-                if name in ("spreeze", PREPARED):
-                    seconds, curve = run_spreeze(task, seed, Path(folder), again=name == PREPARED)
-                else:
-                    seconds, curve = run_peer(PACKAGES[name], task, seed)
-                wall_s[name].append(seconds)
-                curves[name].append(curve)
-                best = max((row[3] for row in curve), default=float("nan"))
-                result = (
-                    f"not in {task.limit_s:g} s, best {best:.1f}"
-                    if seconds is None
-                    else f"{seconds:.1f} s"
-                )
-                report(f"{task.env} to {task.target:g}, seed {seed}: {name} {result}")
+@dataclass(frozen=True)
+class Contest:
+    """Who runs, and how."""
+
+    task: Task
+    seeds: list[int]
+    against: list[Contestant]
+    cold: bool
+    """Whether Spreeze starts with an empty cache."""
+    prepared: bool
+    """Whether it then runs again, with what the first run has left in the cache."""
+    here: bool
+    """Whether the others use the packages of this Python instead of their locked environments."""
+
+
+def measure(contest: Contest, report: Report) -> dict[str, Any]:
+    """Run everybody with every seed, in random order. `report` gets a line after each run."""
+    pythons = {
+        peer.framework: sys.executable if contest.here else python_of(peer.framework, report)
+        for peer in contest.against
+    }
+    names = [SPREEZE, *[PREPARED] * contest.prepared, *(peer.name for peer in contest.against)]
+    trials: dict[str, list[Trial]] = {name: [] for name in names}
+    order = [(seed, peer) for seed in contest.seeds for peer in (None, *contest.against)]
+    np.random.default_rng(0).shuffle(order)
+    for seed, peer in order:
+        one = Turn(contest.task, seed, report)
+        if peer is not None:
+            trials[peer.name].append(one.of_peer(peer, pythons[peer.framework]))
+        else:
+            for name, result in one.of_spreeze(contest.cold, contest.prepared).items():
+                trials[name].append(result)
+    for runs in trials.values():
+        runs.sort(key=lambda result: result.seed)
     return {
-        "env": task.env,
-        "target": task.target,
-        "limit_s": task.limit_s,
-        "cold": task.cold,
-        "seeds": seeds,
-        "wall_s": wall_s,
-        "iqm_s": {name: _typical(seconds, task.limit_s) for name, seconds in wall_s.items()},
-        "curves": curves,
+        "env": contest.task.env,
+        "target": contest.task.target,
+        "limit_s": contest.task.limit_s,
+        "judged_every_s": contest.task.every_s,
+        "cold": contest.cold,
+        "seeds": contest.seeds,
+        "settings": {
+            peer.name: {"source": peer.source, "arguments": peer.arguments}
+            for peer in contest.against
+        },
+        "versions": {name: versions_of(python) for name, python in pythons.items()},
+        "trials": {name: [result.to_json() for result in runs] for name, runs in trials.items()},
+        **summary(trials, contest.task.limit_s),
     }
 
 
-def _typical(seconds: list[float | None], limit_s: float) -> tuple[float, float, float]:
+def summary(trials: dict[str, list[Trial]], limit_s: float) -> dict[str, Any]:
+    """Seconds to reach and to hold the target by seed, their interquartile means, and the curves."""
+    reached = {name: [result.reached_s for result in runs] for name, runs in trials.items()}
+    held = {name: [result.held_s for result in runs] for name, runs in trials.items()}
+    return {
+        "wall_s": reached,
+        "iqm_s": {name: typical(seconds, limit_s) for name, seconds in reached.items()},
+        "held_s": held,
+        "held_iqm_s": {name: typical(seconds, limit_s) for name, seconds in held.items()},
+        "curves": {name: [result.curve for result in runs] for name, runs in trials.items()},
+    }
+
+
+def typical(seconds: list[float | None], limit_s: float) -> tuple[float, float, float]:
     """Interquartile mean and its 95 % interval. A run that missed the target counts as its limit."""
     values = np.array([[limit_s if value is None else value] for value in seconds])
     low, high = interval(values)
     return float(iqm(values)[0]), float(low[0]), float(high[0])
 
 
-def run_spreeze(
-    task: Task, seed: int, folder: Path, again: bool = False
-) -> tuple[float | None, Curve]:
-    """Seconds to the target, from the run's summary, and its curve."""
-    name = f"seed-{seed}-again" if again else f"seed-{seed}"
-    command = ["train", task.env, "--target", str(task.target), "--time", f"{task.limit_s}s"]
-    command += ["--seed", str(seed), "--runs", str(folder), "--name", name]
-    cache = {"XDG_CACHE_HOME": str(folder / f"cache-{seed}")} if task.cold else {}
-    alone = {"SPREEZE_BACKGROUND": "0"}  # nothing of this run goes on beside the next one
-    _run([sys.executable, "-m", "spreeze", *command], env=os.environ | alone | cache)
-    run = RunDir(folder / name)
-    return run.read("summary")["time_to_target_s"], read_curve(run).tolist()
+@dataclass(frozen=True)
+class Turn:
+    """One framework with one seed."""
+
+    task: Task
+    seed: int
+    report: Report
+
+    def of_spreeze(self, cold: bool, prepared: bool) -> dict[str, Trial]:
+        """`spreeze train`, and a second time in the cache that the first has left."""
+        with TemporaryDirectory() as folder:
+            cache: list[Path | None] = [None]
+
+            def first(tried: Path) -> Program:
+                cache[0] = tried / "cache" if cold else None
+                return spreeze(self.task, self.seed, tried, cache[0])
+
+            results = {SPREEZE: self._undisturbed(SPREEZE, first, Path(folder) / "first")}
+            if prepared:
+                second = self._undisturbed(
+                    PREPARED,
+                    lambda tried: spreeze(self.task, self.seed, tried, cache[0]),
+                    Path(folder) / "second",
+                )
+                results[PREPARED] = second
+            return results
+
+    def of_peer(self, peer: Contestant, python: str) -> Trial:
+        """Another framework."""
+        with TemporaryDirectory() as folder:
+            return self._undisturbed(
+                peer.name,
+                lambda tried: driven(peer, self.task, self.seed, tried, python),
+                Path(folder),
+            )
+
+    def _undisturbed(self, name: str, program: Callable[[Path], Program], folder: Path) -> Trial:
+        """The first run that nothing disturbed, or else the last."""
+        for number in range(1, MAX_TRIES + 1):
+            tried = folder / f"try-{number}"
+            tried.mkdir(parents=True)
+            try:
+                result = trial.run(program(tried), self.task, self.seed, tried / "printed.txt")
+            except RunFailed as error:
+                result = Trial(self.seed, error=str(error))
+            self.report(f"{self.task.env}, seed {self.seed}: {name} {in_words(result, self.task)}")
+            if result.other_cores <= MAY_BE_USED and result.stolen_cores <= MAY_BE_STOLEN:
+                break
+        return replace(result, tries=number)
 
 
-def run_peer(package: str, task: Task, seed: int) -> tuple[float | None, Curve]:
-    """Seconds to the target and the curve of another framework."""
-    numbers = (task.target, task.limit_s, seed, time.monotonic())
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "spreeze.bench.peer",
-        package,
-        task.env,
-        *map(str, numbers),
-    ]
-    printed = _run(command, timeout=peer_timeout_s(task.limit_s))
-    curve = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
-    reached = [row[0] for row in curve if row[3] >= task.target]
-    return (reached[0] if reached else None), curve
+def in_words(result: Trial, task: Task) -> str:
+    """What came of a run."""
+    if result.error is not None:
+        return f"failed: {result.error.splitlines()[-1] if result.error else 'it printed nothing'}"
+    best = max((row[3] for row in result.curve), default=float("nan"))
+    words = (
+        f"{result.reached_s:.1f} s"
+        if result.reached_s is not None
+        else f"not in {task.limit_s:g} s, best {best:.1f}"
+    )
+    if result.other_cores > MAY_BE_USED or result.stolen_cores > MAY_BE_STOLEN:
+        words += f"; other programs used {result.other_cores:.1f} cores, the host took {result.stolen_cores:.1f}"
+    return words
 
 
-def peer_timeout_s(limit_s: float) -> float:
-    """When to kill another framework that trains for `limit_s` and evaluates beside that."""
-    return limit_s * (1 + EVALUATION_SHARE) + GRACE_S
+def spreeze(task: Task, seed: int, folder: Path, cache: Path | None) -> Program:
+    """`spreeze train`. What is judged is the policy that its run folder offers, checkpoints/best."""
+    limit = f"{2 * task.limit_s + 60:g}s"  # it is ended from outside
+    train = [sys.executable, "-m", "spreeze", "train", task.env, "--time", limit]
+    train += ["--seed", str(seed), "--runs", str(folder), "--name", "run"]
+    variables = os.environ | {"SPREEZE_BACKGROUND": "0"}  # nothing goes on beside the next run
+    if cache is not None:
+        variables["XDG_CACHE_HOME"] = str(cache)
+    run = RunDir(folder / "run")
+
+    def newest() -> Saved | None:
+        try:
+            path = run.checkpoint("best")
+            facts = json.loads((path / "config.json").read_text())
+        except (UsageError, DamagedFile, OSError):
+            return None
+        return Saved(str(path), facts["env_steps"], facts["updates"])
+
+    judge = driver(sys.executable, "judge", Contestant("spreeze"), task, seed, folder)
+    return Program(train, judge, variables, newest)
 
 
-def _run(command: list[str], **options: Any) -> str:
-    """Run a command and return what it printed, until its timeout if it has one."""
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
-    except subprocess.TimeoutExpired as error:
-        return (error.stdout or b"").decode()
-    if done.returncode:
-        raise RuntimeError(f"{done.stderr}\n{' '.join(command[:4])} ... failed")
-    return str(done.stdout)
+def driven(peer: Contestant, task: Task, seed: int, folder: Path, python: str) -> Program:
+    """Another framework's driver. What is judged is the policy that it has saved last."""
+
+    def newest() -> Saved | None:
+        try:
+            number, env_steps, updates = json.loads((folder / "newest.json").read_text())
+        except FileNotFoundError:
+            return None
+        return Saved(str(folder / f"policy-{number}"), env_steps, updates)
+
+    train, judge = (driver(python, what, peer, task, seed, folder) for what in ("train", "judge"))
+    return Program(train, judge, dict(os.environ), newest)
+
+
+def driver(
+    python: str, what: str, peer: Contestant, task: Task, seed: int, folder: Path
+) -> list[str]:
+    """The command of a driver; drivers/program.py says what it reads."""
+    request = {
+        "framework": peer.framework,
+        "env": task.env,
+        "seed": seed,
+        "settings": peer.arguments,
+        "folder": str(folder),
+        "every_s": task.every_s,
+    }
+    return [python, "-P", str(FOLDER / "drivers" / "program.py"), what, json.dumps(request)]

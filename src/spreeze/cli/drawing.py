@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rich.console import Console, Group
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -30,10 +29,12 @@ from spreeze.text import clock, short
 BLOCKS = "▁▂▃▄▅▆▇█"
 LABEL = "sampling "
 WIDEST, LONGEST_BAR = 120, 60
+ECHO = "^C"
+"""What a terminal shows behind the page on Ctrl-C. It must fit there: on a new line, it would move the page."""
 LEAST_TEXT = 24
 """Columns in which reasons are wrapped; with fewer, they are cut."""
-WIDE, NARROW = 120, 80
-"""Columns from which a warning has three lines instead of two, and below which other texts are cut."""
+WIDE, NARROW = 120 - len(ECHO), 80 - len(ECHO)
+"""Columns of the page from which a warning has three lines instead of two, and below which other texts are cut."""
 LEAST_CORES = 0.05
 """Less is not shown."""
 
@@ -111,7 +112,7 @@ def line(snap: Snapshot, config: Config) -> str:
 
 def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
     """The run on one page of at most 24 lines. Nothing is cut where it is wide."""
-    width = min(width, WIDEST)
+    width = min(width - len(ECHO), WIDEST)
     rows: list[tuple[str, Text]] = [
         ("return", _curve(snap, config, width - len(LABEL) - 4)),
         *_goals(snap, config, width - len(LABEL) - 4),
@@ -132,13 +133,13 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
         if width < NARROW and name != "page":
             content.no_wrap, content.overflow = True, "ellipsis"
         table.add_row(Text(f"{name:8}", style="dim", no_wrap=True), content)
-    title = f"[b]{escape(config.env)}[/b]  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"
-    return Panel(
-        Group(table, *_warnings(snap, width - 4)),
-        title=title,
-        subtitle=f"[dim]{escape(str(run.short_path))}  Ctrl-C stops[/dim]",
-        width=width,
-    )
+    facts = f"  {config.algo}  seed {config.seed}  {clock(snap.time_s)}"
+    title = Text.assemble((config.env, "bold"), facts)
+    subtitle = Text(f"{run.short_path}  Ctrl-C stops", style="dim")
+    for text in (title, subtitle):  # they would make the panel wider
+        text.truncate(width - 6, overflow="ellipsis")
+    rows_and_warnings = Group(table, *_warnings(snap, width - 4))
+    return Panel(rows_and_warnings, title=title, subtitle=subtitle, width=width)
 
 
 def _awaited(snap: Snapshot, milestone: Milestone, config: Config) -> str:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import IO, BinaryIO, cast
@@ -32,6 +33,8 @@ from spreeze.store.rundir import RunDir
 LINE_EVERY_S = 5.0
 PATIENCE_S = 1.0
 """Without a page, what a start does is said if it takes longer."""
+BLOCKED_S = 1.0
+"""A terminal that takes this long for a redraw is blocked: those that follow are refused."""
 LAST_LOOK_S = 1.0
 """How long the end of a run waits for a terminal that takes nothing."""
 
@@ -88,6 +91,11 @@ class Screen:
         self._next: tuple[Snapshot, RunDir, Config] | None = None
         self._unsaid: str | None = None
         """What a start does; not said yet."""
+        self._drawing_s: float | None = None
+        """Since when the terminal is taking what is drawn now."""
+        self._failed = self._skipped = self._told = 0
+        """Redraws that raised, those of which none was tried, and how many of all the caller knows of."""
+        self._skipped_s = 0.0
         self._wake, self._closing = threading.Event(), False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._draw_all, name="screen", daemon=True)
@@ -111,19 +119,29 @@ class Screen:
         self._announced.append(what)
         self._wake.set()
 
-    def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> None:
-        """Show the run as it is now, as soon as the terminal takes it. Raises what went wrong before."""
+    def __call__(self, snap: Snapshot, run: RunDir, config: Config) -> int:
+        """Show the run as it is now, as soon as the terminal takes it. Raises what went wrong before.
+
+        Returns how many redraws the terminal has refused since the last call.
+        """
         if self._error is not None:
             raise self._error
+        began_s, now_s = self._drawing_s, time.monotonic()
+        if began_s is not None and now_s - began_s >= BLOCKED_S:
+            every_s = 0.0 if self._live else LINE_EVERY_S
+            if now_s - self._skipped_s >= every_s:
+                self._skipped, self._skipped_s = self._skipped + 1, now_s
         self._next = replace(snap, evaluations=[*snap.evaluations]), run, config
         self._wake.set()
+        refused = self._failed + self._skipped - self._told
+        self._told += refused
+        return refused
 
     def _draw_all(self) -> None:
         """Print what is announced and draw the newest snapshot, until the end."""
         try:
             if self._live:
-                with contextlib.suppress(OSError):
-                    self._live.start()
+                self._try(self._live.start)
             closing = False
             while not closing:
                 if not self._wake.wait(None if self._unsaid is None else PATIENCE_S):
@@ -133,19 +151,34 @@ class Screen:
                 if self._announced or scene is not None:  # it is over
                     self._unsaid = None
                 while self._announced:
-                    with contextlib.suppress(OSError):
-                        self._print(self._announced.popleft())
-                if scene is not None:
-                    with contextlib.suppress(OSError):  # such as a full disk; the next one may work
-                        self._draw(*scene)
+                    what = self._announced.popleft()
+                    self._try(lambda what=what: self._print(what))  # type: ignore[misc]
+                if scene is not None and self._is_due():
+                    self._try(lambda scene=scene: self._draw(*scene))  # type: ignore[misc]
             if self._live:
-                with contextlib.suppress(OSError):
-                    self._live.stop()
+                self._try(self._live.stop)
         except Exception as error:
             self._error = error
         finally:
             if isinstance(self.console, Terminal):
                 self.console.close()
+
+    def _try(self, draw: Callable[[], None]) -> None:
+        """Draw something. What the terminal refuses is counted; the next redraw may work."""
+        self._drawing_s = time.monotonic()
+        try:
+            draw()
+            self._failed += self.console.quiet
+        except OSError:
+            self._failed += 1
+            # Or rich would keep it for the next time.
+            with contextlib.suppress(OSError), self.console.capture():
+                pass
+        self._drawing_s = None
+
+    def _is_due(self) -> bool:
+        """Whether to draw now: a page is always drawn, a line now and then."""
+        return bool(self._live) or time.monotonic() - self._said_s >= LINE_EVERY_S
 
     def _print(self, what: Plan | Milestone | str) -> None:
         if isinstance(what, Plan):
@@ -162,7 +195,7 @@ class Screen:
         if self._live:
             self._live.transient = False
             self._live.update(page(snap, run, config, self.console.width), refresh=True)
-        elif time.monotonic() - self._said_s >= LINE_EVERY_S:
+        else:
             if snap.page and not self._said_s:  # the token must not end up in a log file
                 address, _, _ = snap.page.partition("?")
                 where = run.short_path / "dashboard.token"

@@ -28,7 +28,7 @@ from spreeze.envs.targets import (
     missing_extra,
     unknown_env,
 )
-from spreeze.envs.traps import find_traps, has_several_agents
+from spreeze.envs.traps import find_traps, has_several_agents, several_agents_problem
 from spreeze.errors import UsageError
 from spreeze.spec import EnvSpec, flatten_obs
 
@@ -59,7 +59,7 @@ def inspect_env(target: EnvTarget, name: str, hurry: bool = True) -> EnvSpec:
     construct_s = time.perf_counter() - began_s
     try:
         if has_several_agents(env):
-            raise UsageError([_several_agents(name)])
+            raise UsageError([several_agents_problem(name)])
         if not isinstance(env, gym.Env | VectorEnv):
             raise UsageError([_no_env(name, env)])
         spec = _describe(name if is_named(name) else f"{_own_name(env)} ({ANONYMOUS})", env)
@@ -99,17 +99,10 @@ def _own_name(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> str:
     return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
 
-def _several_agents(name: str) -> str:
-    return (
-        f"env {name}: it has several agents, and Spreeze trains one. Wrap it as a gymnasium.Env in which "
-        "you control one agent; the others may follow a policy from spreeze.load."
-    )
-
-
 def _no_env(name: str, made: Any) -> str:
     """What to say of something that is no environment of Gymnasium."""
     return (
-        f"env {name}: made a {type(made).__name__}, not a gymnasium.Env. "
+        f"env {name}: it made an object of class {type(made).__name__}, not a gymnasium.Env. "
         "Environments of the old gym package need a wrapper such as shimmy's."
     )
 

@@ -22,6 +22,7 @@ from gymnasium.wrappers import TimeLimit
 
 from spreeze.envs.messages import keep_mujoco_log_here
 from spreeze.envs.suites import EXTRAS, missing, register_suite
+from spreeze.envs.traps import has_several_agents, several_agents_problem
 from spreeze.errors import UsageError
 from spreeze.text import nearest
 from spreeze.user_code import allow_beside, load_file
@@ -123,7 +124,16 @@ def _import_factory(module_name: str, name: str) -> Callable[..., Any] | None:
         )
     if factory is None and name in gym.registry:  # its class may be in another file of the user's
         allow_beside(module.__name__, str(gym.registry[name].entry_point).partition(":")[0])
+    if factory is not None and not callable(factory):
+        raise UsageError([_no_factory(f"{module_name}:{name}", factory)])
     return factory
+
+
+def _no_factory(name: str, found: Any) -> str:
+    """What to say of something in a module that makes no environment, such as a module of PettingZoo."""
+    if has_several_agents(found):
+        return several_agents_problem(name)
+    return f"env {name}: this is a {type(found).__name__}. Name a class, or a function that makes an environment."
 
 
 def _import_module(module_name: str, name: str) -> ModuleType:
@@ -148,6 +158,9 @@ def _import_module(module_name: str, name: str) -> ModuleType:
 def target_name(target: EnvTarget) -> str:
     """The name of the environment in tables and folders; UsageError if `target` cannot make one."""
     made = isinstance(target, gym.Env | VectorEnv)
+    if not callable(target) and has_several_agents(target):
+        name = getattr(target, "__name__", type(target).__name__)
+        raise UsageError([several_agents_problem(name)])
     if made or not (isinstance(target, str) or callable(target)):
         what = "an environment object" if made else "not an environment"
         raise UsageError(

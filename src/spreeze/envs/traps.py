@@ -10,8 +10,11 @@ from gymnasium.vector import VectorEnv
 
 from spreeze.spec import Trap
 
-SEVERAL_AGENTS = ("possible_agents", "agent_iter", "get_agent_ids", "_agent_ids")
-"""What only environments of several agents have, in PettingZoo and in RLlib."""
+SEVERAL_AGENTS = (
+    *("possible_agents", "agent_iter", "get_agent_ids", "_agent_ids"),
+    *("raw_env", "parallel_env"),
+)
+"""What only environments of several agents have, in PettingZoo and in RLlib; the last two in PettingZoo's modules."""
 GOAL_KEYS = {"achieved_goal", "desired_goal"}
 
 
@@ -59,6 +62,14 @@ def has_several_agents(made: Any) -> bool:
     """Whether what was made is an environment of several agents; those of RLlib are a gymnasium.Env too."""
     innermost = getattr(made, "unwrapped", made)
     return any(hasattr(innermost, name) for name in SEVERAL_AGENTS)
+
+
+def several_agents_problem(name: str) -> str:
+    """Why an environment of several agents is refused, and what to do."""
+    return (
+        f"env {name}: it has several agents, and Spreeze trains one. Wrap it as a gymnasium.Env in which "
+        "you control one agent; the others may follow a policy from spreeze.load."
+    )
 
 
 def _has(env: Any, name: str) -> bool:

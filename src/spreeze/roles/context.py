@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from spreeze.spec import EnvSpec
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
 from spreeze.store.trace import Activity, Mark, Tracer, no_mark
+from spreeze.store.write_thread import WriteThread
 from spreeze.wires.arena import Arena
 from spreeze.wires.blocks import open_arrivals
 from spreeze.wires.control import Control, Table
@@ -33,6 +35,10 @@ from spreeze.wires.experience import Experience, LaneReader
 from spreeze.wires.weights import Weights
 
 ROLES = ("sampler", "learner", "evaluator", "visualizer", "relay")
+WITH_WRITE_THREAD = ("sampler", "learner")
+"""Roles that do not wait for a disk that hangs."""
+CLOSE_S = 2.0
+"""How long such a role waits for the disk at its end."""
 TRACE_DELAY_S = 2.0
 """A trace begins this long after the first updates, when the processes have found their rhythm."""
 
@@ -74,13 +80,24 @@ class Context:
     """Seconds since the command started. In serial mode env steps stand for time, so that a seed reproduces."""
     idle: Callable[[float], None]
     """Sleep for this many seconds; does nothing in serial mode."""
-    recorder: Recorder
     arena: Arena
+    threads: bool = False
+    """Whether roles that must not wait for a disk have a thread that writes for them."""
     at_boundary: bool = False
     """Serial mode: whether the role ends only to start again from the checkpoint that is written now."""
     mark: Mark = no_mark
     """Say what the role does from now on; recorded while there is a trace."""
     tracer: Tracer | None = None
+    thread: WriteThread | None = field(init=False, default=None)
+    recorder: Recorder = field(init=False)
+    _counting: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        if self.threads and self.job.role in WITH_WRITE_THREAD:
+            self.thread = WriteThread("writes", self.count_loss)
+            self.thread.start()
+        file = self.run.metrics / f"{self.job.name}.jsonl"
+        self.recorder = Recorder(file, self.count_loss, self.thread)
 
     @property
     def config(self) -> Config:
@@ -155,8 +172,17 @@ class Context:
 
     def _keep_env_error(self, text: str) -> None:
         self.note(f"an environment failed and goes on:\n{text.rstrip()}")
-        with suppress(OSError):  # such as a full disk
-            self.run.keep_error(self.job.name, text)
+        self.write(lambda: self.run.keep_error(self.job.name, text))
+
+    def write(self, make: Callable[[], None]) -> None:
+        """Write something to disk, now or by the thread. On a full disk it is dropped and counted."""
+        if self.thread is not None:
+            self.thread.hand_over(make)
+            return
+        try:
+            make()
+        except OSError:
+            self.count_loss()
 
     def note(self, what: str) -> None:
         """Write a line with the time to this role's log."""
@@ -172,7 +198,8 @@ class Context:
 
     def count_loss(self) -> None:
         """Count a line or a picture that could not be written."""
-        self.counters["lines_lost"] += 1
+        with self._counting:
+            self.counters["lines_lost"] += 1
 
     def wait(self, seconds: float) -> None:
         """Sleep because there is nothing to do, and count the time in `waited_s`."""
@@ -189,20 +216,26 @@ class Context:
             return began_s > TRACE_DELAY_S and 0 <= self.now() - began_s < seconds
 
         part = self.run.trace_parts / f"{self.job.name}.npy"
-        self.tracer = Tracer(part, seconds, is_due)
+        self.tracer = Tracer(part, seconds, is_due, self.write)
         self.mark = self.tracer.mark
 
     def close(self) -> None:
         """Close the files."""
-        self.recorder.close()
         if self.tracer is not None:
             self.tracer.close()
+        self.recorder.close()
+        if self.thread is not None:
+            self.thread.close(CLOSE_S)
 
 
 def join(
-    job: Job, arena: Arena, now: Callable[[], float], idle: Callable[[float], None]
+    job: Job,
+    arena: Arena,
+    now: Callable[[], float],
+    idle: Callable[[float], None],
+    threads: bool = False,
 ) -> Context:
-    """Attach a job to the run's shared memory; returns its context."""
+    """Attach a job to the run's shared memory; returns its context. With `threads`, some roles write by a thread."""
     block = resolved(job.config.sampler.envs_per_process)
     context = Context(
         job=job,
@@ -212,10 +245,9 @@ def join(
         control=Control(arena),
         now=now,
         idle=idle,
-        recorder=Recorder(RunDir(job.run_path).metrics / f"{job.name}.jsonl"),
         arena=arena,
+        threads=threads,
     )
-    context.recorder.on_loss = context.count_loss
     if job.config.trace_s is not None:
         context.start_trace(job.config.trace_s)
     return context

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,13 @@ from typing import Any
 from spreeze.faults import Fault, fault_point
 from spreeze.store.files import write_atomic
 from spreeze.store.logs import cut_logs
-from spreeze.store.metrics import Recorder, as_line
+from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
 from spreeze.store.tensorboard import TensorBoard
+from spreeze.store.write_thread import WriteThread
 from spreeze.text import plain
 
 LOOK_EVERY_S, TENSORBOARD_EVERY_S = 0.1, 1.0
-MAX_LINES = 1000
-"""Lines of metrics that wait to be written; more are dropped."""
 RETRY_S, RETRY_EVERY_S = 3.0, 0.1
 """How long the summary is tried again on a full disk."""
 MAX_ERROR = 200
@@ -41,12 +40,12 @@ class LastWords:
     status: dict[str, Any]
 
 
-class Record(threading.Thread):
+class Record(WriteThread):
     """Writes status, summary, TensorBoard files and the supervisor's metrics, and cuts long logs."""
 
     def __init__(self, run_dir: RunDir) -> None:
         """Prepare to write to `run_dir`; `start` starts the thread."""
-        super().__init__(name="record", daemon=True)
+        super().__init__("record", self.count, LOOK_EVERY_S)
         self.faults = Counter({Fault.OUTPUT_DROPPED: 0, Fault.LOG_CUT: 0})
         """Writes that failed, and logs that were cut. Both keys stay, so any thread may read it."""
         self.learning = False
@@ -56,68 +55,59 @@ class Record(threading.Thread):
         self.env_errors: dict[str, str] = {}
         """The newest error of each role's environments, in one line."""
         self._run_dir = run_dir
-        self._lines: deque[str] = deque()
         self._status: dict[str, Any] | None = None
         self._errors_read: dict[Path, int] = {}
         self._last: LastWords | None = None
-        self._wake, self._counting = threading.Event(), threading.Lock()
-        self._recorder = Recorder(run_dir.metrics / "supervisor-0.jsonl", self._count)
+        self._counting = threading.Lock()
+        file = run_dir.metrics / "supervisor-0.jsonl"
+        self._recorder = Recorder(file, self.count, thread=self)
         self._tensorboard, self._tensorboard_s = TensorBoard(run_dir.path), 0.0
 
     def record(self, *, time_s: float, env_steps: int, updates: int, **values: Any) -> None:
         """Hand over a line of metrics."""
-        if len(self._lines) >= MAX_LINES:
-            self._count()
-        else:
-            line = as_line(time_s=time_s, env_steps=env_steps, updates=updates, **values)
-            self._lines.append(line)
+        self._recorder.record(time_s=time_s, env_steps=env_steps, updates=updates, **values)
 
     def show(self, status: dict[str, Any]) -> None:
         """Hand over the contents of status.json; only the newest are written."""
         self._status = status
-        self._wake.set()
+        self.wake()
 
-    def finish(self, last: LastWords, hurry: Callable[[], bool]) -> None:
+    def end_with(self, last: LastWords, hurry: Callable[[], bool]) -> None:
         """Write everything that is left, for a limited time; `hurry` says whether to stop waiting."""
         self._last = last
-        self._wake.set()
-        deadline = time.monotonic() + END_LIMIT_S
-        while self.is_alive() and time.monotonic() < deadline and not hurry():
-            self.join(0.05)
+        self.close(END_LIMIT_S, hurry)
 
-    def run(self) -> None:
-        """Write what was handed over, until the end."""
-        while self._last is None:
-            self._wake.wait(LOOK_EVERY_S)
-            self._wake.clear()
-            self._try(self._write_lines)
-            if (status := self._status) is not None:
-                self._status = None
-                self._try(lambda status=status: self._write_status(status))  # type: ignore[misc]
-            self._try(self._cut_logs)
-            self._try(self._read_errors)
-            now = time.monotonic()
-            if self.learning and now - self._tensorboard_s >= TENSORBOARD_EVERY_S:
-                self._tensorboard_s = now
-                self._try(self._tensorboard.update)
-        self._end(self._last)
+    def count(self, num: int = 1) -> None:
+        """Count writes that were dropped; any thread may call it."""
+        with self._counting:
+            self.faults[Fault.OUTPUT_DROPPED] += num
 
-    def _end(self, last: LastWords) -> None:
+    def routine(self) -> None:
+        """Write the newest status, cut long logs, read what environments say, and continue the TensorBoard files."""
+        if (status := self._status) is not None:
+            self._status = None
+            self.attempt(lambda: self._write_status(status))
+        self.attempt(self._cut_logs)
+        self.attempt(self._read_errors)
+        now = time.monotonic()
+        if self.learning and now - self._tensorboard_s >= TENSORBOARD_EVERY_S:
+            self._tensorboard_s = now
+            self.attempt(self._tensorboard.update)
+
+    def finish(self) -> None:
+        """Write the summary, and close the files."""
+        if (last := self._last) is None:
+            return
         deadline = time.monotonic() + RETRY_S
         while self.summary_problem is not None:
-            self._try(lambda: self._write_summary(last.summary))
+            self.attempt(lambda: self._write_summary(last.summary))
             if self.summary_problem is None or time.monotonic() > deadline:
                 break
             time.sleep(RETRY_EVERY_S)
-        self._try(lambda: self._write_status(last.status))
-        self._try(self._write_lines)
+        self.attempt(lambda: self._write_status(last.status))
         self._recorder.close()
-        self._try(self._cut_logs)
-        self._try(self._tensorboard.close)
-
-    def _write_lines(self) -> None:
-        while self._lines:
-            self._recorder.append(self._lines.popleft())
+        self.attempt(self._cut_logs)
+        self.attempt(self._tensorboard.close)
 
     def _write_status(self, status: dict[str, Any]) -> None:
         fault_point("status.write")
@@ -136,7 +126,7 @@ class Record(threading.Thread):
     def _cut_logs(self) -> None:
         num_cut, num_lost = cut_logs(self._run_dir.path / "logs")
         self.faults[Fault.LOG_CUT] += num_cut
-        self._count(num_lost)
+        self.count(num_lost)
 
     def _read_errors(self) -> None:
         for path in (self._run_dir.path / "logs").glob("*.error"):
@@ -145,13 +135,3 @@ class Record(threading.Thread):
                 self._errors_read[path] = changed
                 lines = path.read_text(errors="replace").strip().splitlines()
                 self.env_errors[path.stem] = plain(lines[-1][:MAX_ERROR]) if lines else ""
-
-    def _try(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except Exception:  # whatever it is, the run goes on and this is tried again
-            self._count()
-
-    def _count(self, num: int = 1) -> None:
-        with self._counting:
-            self.faults[Fault.OUTPUT_DROPPED] += num

@@ -46,7 +46,8 @@ from spreeze.wires.documents import EVALUATION, Document, EpisodeReports
 
 TICK_S, SHOW_EVERY_S, WRITE_EVERY_S = 0.05, 0.25, 1.0
 
-Show = Callable[[Snapshot, RunDir, Config], None]
+Show = Callable[[Snapshot, RunDir, Config], int | None]
+"""Shows the run; may say how many redraws were refused since the last call."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,8 @@ class Supervisor:
     def _draw(self) -> None:
         """Show the run. If that raises, the run continues without a screen."""
         try:
-            self.show(self.progress.snapshot, self.run_dir, self.config)
+            refused = self.show(self.progress.snapshot, self.run_dir, self.config)
+            self.record.count(refused or 0)
         except (Exception, SystemExit) as error:
             self.show = lambda *_: None
             self.progress.note(f"the screen was switched off: {type(error).__name__}: {error}")
@@ -278,7 +280,7 @@ class Supervisor:
         self.progress.pids = {}
         status = self.progress.status(outcome.state) | {"dashboard": {}}
         self._draw()
-        self.record.finish(LastWords(summary, status), lambda: self.interrupts.urgent)
+        self.record.end_with(LastWords(summary, status), lambda: self.interrupts.urgent)
         self.directory_observers.announce_end()
         self.arena.close()
         return summary

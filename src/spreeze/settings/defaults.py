@@ -80,7 +80,7 @@ def config_with(config: Config, knobs: Mapping[str, Any]) -> Config:
 
 
 def check_flags(flags: Mapping[str, str], config: Config) -> None:
-    """UsageError for flags that do not exist or lack a value; `flags` are those that were typed."""
+    """UsageError for flags that do not exist, and for values that cannot be read; `flags` are those that were typed."""
     knobs = all_knobs(config)
     del knobs["env"]  # it is typed without a flag
     problems = []
@@ -90,6 +90,8 @@ def check_flags(flags: Mapping[str, str], config: Config) -> None:
             problems.append(f"{flag(name)}: a value is missing; it must be {knob.allowed}.")
         elif knob is None and (switch is None or switch.type is not bool):
             problems.append(f"{flag(name)}: there is no such flag{_why(name, knobs, flag)}")
+        elif knob is not None and value:
+            problems.extend(filter(None, [knob.problem_as_typed(flag(name), value)]))
     if problems:
         raise UsageError(problems)
 

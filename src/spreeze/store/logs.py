@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TextIO
 
 from spreeze.faults import fault_point
 from spreeze.store.files import replace_bytes
+from spreeze.store.write_thread import WriteThread
 
 LOG_BYTES, KEPT_BYTES = 8 << 20, 1 << 20
 """When a log is cut, and how much of its end stays, in `<name>.log.1`."""
@@ -20,13 +21,22 @@ class _Forgiving(io.FileIO):
     """A stream that drops what cannot be written, and counts it."""
 
     on_loss: Callable[[], None] = staticmethod(lambda: None)
+    thread: WriteThread | None = None
 
     def write(self, data: Any, /) -> int:
+        content = bytes(data)
+        if self.thread is None:
+            self._write(content)
+        else:
+            self.thread.write(lambda: self._write(content), len(content))
+        return len(content)
+
+    def _write(self, content: bytes) -> None:
         try:
-            return super().write(data)
+            while content:
+                content = content[super().write(content) or len(content) :]
         except OSError:
             self.on_loss()
-            return memoryview(data).nbytes
 
 
 class _Open(io.TextIOWrapper):
@@ -44,9 +54,9 @@ def forgive_failed_prints() -> None:
         setattr(sys, name, text)
 
 
-def count_lost_prints(on_loss: Callable[[], None]) -> None:
-    """Call `on_loss` for each write to standard output or error that failed and was forgiven."""
-    _Forgiving.on_loss = staticmethod(on_loss)
+def count_lost_prints(on_loss: Callable[[], None], thread: WriteThread | None) -> None:
+    """Call `on_loss` for each print that is lost. With a thread, none waits long for a disk that hangs."""
+    _Forgiving.on_loss, _Forgiving.thread = staticmethod(on_loss), thread
 
 
 def cut_logs(folder: Path) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 from spreeze.errors import DamagedFile
 from spreeze.faults import fault_point
 from spreeze.store.files import open_inside, parse_json
+from spreeze.store.write_thread import WriteThread
 
 T = TypeVar("T")
 
@@ -53,15 +54,21 @@ def as_line(*, time_s: float, env_steps: int, updates: int, **values: Any) -> st
 class Recorder:
     """Appends records to `metrics/<role>-<i>.jsonl`.
 
-    On a full disk a line is lost and counted, and the run continues. The file has whole lines only.
+    On a full disk a line is lost and counted, and the run continues. The file has whole lines only. With a
+    thread, all of this happens there, so nobody else waits for the disk.
     """
 
-    def __init__(self, path: Path, on_loss: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_loss: Callable[[], None] = lambda: None,
+        thread: WriteThread | None = None,
+    ) -> None:
         """Open the file at `path` for appending; `on_loss` is called for each line that is lost."""
-        self._path, self.on_loss = path, on_loss
+        self._path, self._on_loss = path, on_loss
+        self._do = thread.hand_over if thread else lambda do: do()
         self._fd: int | None = None
-        with contextlib.suppress(OSError):  # tried again with each line
-            self._fd = self._open()
+        self._do(self._try_to_open)
 
     def record(self, *, time_s: float, env_steps: int, updates: int, **values: Any) -> None:
         """Append one line."""
@@ -69,16 +76,26 @@ class Recorder:
 
     def append(self, line: str) -> None:
         """Append a line that ends with a newline."""
+        self._do(lambda: self._append(line))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._do(self._close)
+
+    def _append(self, line: str) -> None:
         try:
             fault_point("metrics.write")
             if self._fd is None:
                 self._fd = self._open()
             _append_whole(self._fd, line.encode())
         except OSError:
-            self.on_loss()
+            self._on_loss()
 
-    def close(self) -> None:
-        """Close the file."""
+    def _try_to_open(self) -> None:
+        with contextlib.suppress(OSError):  # tried again with each line
+            self._fd = self._open()
+
+    def _close(self) -> None:
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.close(self._fd)

@@ -175,17 +175,17 @@ def list_runs(folder: Path) -> list[RunDir]:
 def find_run(run: str | None, folder: Path) -> RunDir:
     """Find a run by path or by its name in `folder`. None means the newest."""
     runs = list_runs(folder)
-    if run is None:
-        if not runs:
-            raise UsageError(
-                [f"there are no runs in {folder}/. Train one first: spreeze train Pendulum-v1"]
-            )
+    if run is None and runs:
         return runs[-1]
-    for path in (Path(run), folder / run):
+    for path in () if run is None else (Path(run), folder / run):
         if os.path.lexists(path / "config.json") and not (path / "policy.safetensors").exists():
             return RunDir(path)
+    missing = "" if run is None else f"there is no run {run!r}: "
+    if run is None or not runs:
+        train = "Train one first: spreeze train Pendulum-v1"
+        raise UsageError([f"{missing}there are no runs in {folder}/. {train}"])
     hint = suggest(run, (known.path.name for known in runs), 0.4) or (
-        f" To list the {len(runs)} runs in {folder}/: spreeze runs {shlex.quote(str(folder))}"
+        f" To list those in {folder}/: spreeze runs {shlex.quote(str(folder))}"
     )
     raise UsageError([f"there is no run {run!r}.{hint}"])
 

@@ -52,6 +52,9 @@ _MOMENT = np.dtype([("ns", np.int64), ("activity", np.int8)])
 Mark = Callable[[Activity], None]
 """Says what a process does from now on."""
 
+Write = Callable[[Callable[[], None]], None]
+"""Makes a write, maybe later. On a full disk it is dropped: then the process is not in the trace."""
+
 
 def no_mark(_: Activity) -> None:
     """Without a trace nothing is recorded."""
@@ -60,9 +63,12 @@ def no_mark(_: Activity) -> None:
 class Tracer:
     """Records what one process does."""
 
-    def __init__(self, path: Path, seconds: float, is_due: Callable[[], bool]) -> None:
-        """Record for `seconds` from when `is_due` says so, and save to `path`."""
+    def __init__(
+        self, path: Path, seconds: float, is_due: Callable[[], bool], write: Write
+    ) -> None:
+        """Record for `seconds` from when `is_due` says so, and have it saved to `path` by `write`."""
         self._path, self._limit_ns, self._is_due = path, int(seconds * 1e9), is_due
+        self._write = write
         self._times, self._activities = array("q"), array("b")
         self._doing: Activity | None = None
         self._end_ns, self._is_over = 0, False
@@ -90,11 +96,13 @@ class Tracer:
             moments["ns"], moments["activity"] = self._times, self._activities
             file = io.BytesIO()
             np.save(file, moments)
-            with suppress(OSError):  # such as a full disk: then this process is not in the trace
-                self._path.parent.mkdir(exist_ok=True)
-                replace_bytes(self._path, file.getvalue())
+            self._write(lambda: self._save(file.getvalue()))
         self._is_over = True
         self._times, self._activities = array("q"), array("b")
+
+    def _save(self, content: bytes) -> None:
+        self._path.parent.mkdir(exist_ok=True)
+        replace_bytes(self._path, content)
 
     def _add(self, now_ns: int, activity: Activity) -> None:
         self._times.append(now_ns)

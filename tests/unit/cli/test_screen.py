@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import threading
 import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from spreeze.cli.drawing import bar, line, page, sparkline
 from spreeze.cli.screen import Screen
@@ -20,6 +22,7 @@ from spreeze.run.snapshot import Snapshot
 from spreeze.run.start_up import Milestone
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.store.rundir import RunDir
+from user_runs import wait_for
 
 ROLES = ("learner", "sampler", "evaluator", "visualizer", "dashboard", "supervisor", "tracker")
 
@@ -55,7 +58,9 @@ def test_the_page_fits_the_terminal(width: int, tmp_path: Path) -> None:
     lines = console.render_lines(page(snap, RunDir(tmp_path), config, width))
     text = ["".join(segment.text for segment in line) for line in lines]
     assert len(lines) <= 24
-    assert all(sum(segment.cell_length for segment in line) <= width for line in lines)
+    assert all(Text(line.rstrip()).cell_len <= width - len("^C") for line in text), (
+        "room for Ctrl-C"
+    )
     if width >= 120:
         assert "…" not in "".join(text), "nothing is cut"
 
@@ -240,6 +245,71 @@ def test_the_screen_comes_back_when_its_file_can_be_written_again(
         out.room = True
         screen(Snapshot(time_s=4.0), RunDir(tmp_path), default_config())
     assert "4 s" in out.getvalue()
+
+
+class FullTty(Full, Tty):
+    """A terminal on a disk that is full until there is room."""
+
+
+@pytest.mark.fault("F64")
+@pytest.mark.parametrize("out", [Full(), FullTty()])
+def test_redraws_that_are_refused_are_counted_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: Full
+) -> None:
+    monkeypatch.setattr("spreeze.cli.screen.LINE_EVERY_S", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    refused, out.room = 0, True
+    with Screen(Console(file=out, width=80, force_terminal=out.isatty())) as screen:
+        show(screen, tmp_path, 1.0)
+        out.room = False
+        for second in range(3):
+            show(screen, tmp_path, 1000.0 + second)
+            refused += wait_for(lambda: screen(Snapshot(), RunDir(tmp_path), default_config()))
+        wait_for(lambda: screen._next is None and screen._drawing_s is None)
+        out.room = True
+        show(screen, tmp_path, 2000.0)
+    assert refused >= 3
+    assert "33:20" in out.getvalue()
+    assert "16:4" not in out.getvalue()
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_redraws_that_a_blocked_terminal_does_not_take_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setattr("spreeze.cli.screen.LAST_LOOK_S", 0.05)
+    monkeypatch.setattr("spreeze.cli.screen.BLOCKED_S", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    out = Stuck()
+    monkeypatch.setattr(out, "isatty", lambda: is_terminal)
+    with Screen(Console(file=out, width=80, force_terminal=is_terminal)) as screen:
+        screen(Snapshot(), RunDir(tmp_path), default_config())
+        wait_for(lambda: screen._drawing_s is not None)
+        refused = [screen(Snapshot(), RunDir(tmp_path), default_config()) for _ in range(50)]
+    out.goes_on.set()
+    screen._thread.join()
+    # Without a page there would have been one line in this time.
+    assert sum(refused) == (50 if is_terminal else 1)
+
+
+def test_a_pipe_that_was_closed_counts_each_redraw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spreeze.cli.screen.LINE_EVERY_S", 0.0)
+    reading, writing = os.pipe()
+    with open(writing, "w") as pipe:
+        monkeypatch.setattr("sys.stderr", pipe)
+        os.close(reading)
+        with Screen() as screen:
+            for _ in range(3):
+                show(screen, tmp_path, 3.0)
+                assert wait_for(lambda: screen(Snapshot(), RunDir(tmp_path), default_config()))
+
+
+def show(screen: Screen, folder: Path, time_s: float) -> None:
+    """Let the screen draw, and wait until it has tried."""
+    screen(Snapshot(time_s=time_s), RunDir(folder), default_config())
+    wait_for(lambda: screen._next is None and screen._drawing_s is None)
 
 
 def test_what_goes_wrong_on_the_screen_is_raised_to_its_caller(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +16,7 @@ from gymnasium.wrappers import TransformReward
 
 import fakes
 from spreeze.envs.inspect import inspect_env
-from spreeze.envs.targets import Adjusted, adjusted, make_env
+from spreeze.envs.targets import Adjusted, adjusted, make_env, target_name
 from spreeze.envs.traps import describe_trap
 from spreeze.errors import UsageError
 from spreeze.policy import Policy, PolicyForm
@@ -169,6 +171,22 @@ def test_an_environment_with_several_agents_is_refused_as_such(
 ) -> None:
     with pytest.raises(UsageError, match="MyEnv: it has several agents"):
         inspect_env(adjusted(env, {}, max_episode_steps), "MyEnv")
+
+
+def test_modules_are_refused_and_those_of_pettingzoo_as_several_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chess_like.py").write_text("def raw_env(): ...\ndef env(): ...\n")
+    (tmp_path / "games.py").write_text("import json\nimport chess_like\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="games:chess_like: it has several agents"):
+        inspect_env("games:chess_like", "games:chess_like")
+    with pytest.raises(UsageError, match="games:json: this is a module"):
+        inspect_env("games:json", "games:json")
+    module: Any = import_module("chess_like")
+    for given in (module, PettingZooEnv()):
+        with pytest.raises(UsageError, match="it has several agents"):
+            target_name(given)
 
 
 class Silent(fakes.CountEnv):

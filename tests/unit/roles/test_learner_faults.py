@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -83,4 +84,24 @@ def test_seeds_differ_after_a_resume(tmp_path: Path) -> None:
     stage.control.supervisor["resumed_steps"] = 6000
     assert not set(first) & set(resumed)
     assert not set(resumed) & set(stage.context.seed(3))
+    stage.close()
+
+
+@pytest.mark.fault("F65")
+def test_a_learner_does_not_wait_for_a_disk_that_hangs(
+    tmp_path: Path, hanging_disk: threading.Event
+) -> None:
+    stage = LearnerStage(tmp_path / "r", threads=True)
+    stage.write(320)
+    learner = stage.start()
+    for _ in range(3):
+        stage.work(learner, 2, seconds=1.0)
+        learner.log_if_due()
+    assert stage.control.learner["updates"] > 0
+    file = tmp_path / "r" / "metrics" / "learner-0.jsonl"
+    assert file.read_text() == ""
+    hanging_disk.set()
+    learner.close()
+    stage.context.close()
+    assert len(file.read_text().splitlines()) == 3
     stage.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,23 @@ def test_a_restarted_sampler_continues_its_count(stage: Any) -> None:
     made.samplers[0] = made.role("sampler", 0)
     work(made, 3)
     assert made.control.samplers["env_steps"][0] == 10
+
+
+@pytest.mark.fault("F65")
+def test_a_sampler_does_not_wait_for_a_disk_that_hangs(
+    stage: Any, hanging_disk: threading.Event, tmp_path: Path
+) -> None:
+    made = stage(threads=True)
+    context, _ = made.samplers[0]
+    for _ in range(3):
+        work(made, EPISODE_STEPS)
+        made.seconds += 10
+        context.note("an episode")
+        context._keep_env_error("ValueError: the arm fell off")
+    assert made.control.samplers["env_steps"][0] == 3 * EPISODE_STEPS
+    assert (tmp_path / "metrics" / "sampler-0.jsonl").read_text() == ""
+    hanging_disk.set()
+    context.close()
+    records = (tmp_path / "metrics" / "sampler-0.jsonl").read_text().splitlines()
+    assert len(records) == 2
+    assert "arm" in (tmp_path / "logs" / "sampler-0.error").read_text()

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,7 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         seed=lambda: [0],
         now=lambda: 0.0,
         mark=no_mark,
+        _counting=nullcontext(),
         job=SimpleNamespace(role="visualizer"),
         document=lambda _: SimpleNamespace(refresh=lambda: False),
     )

@@ -16,13 +16,14 @@ from spreeze.faults import Fault
 from spreeze.machine.facts import Machine
 from spreeze.roles.context import Job
 from spreeze.run import crew as module
-from spreeze.run import restarts
+from spreeze.run import restarts, shutdown
 from spreeze.run.crew import Crew
 from spreeze.run.plan import make_plan
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Observer, StartFailed
 from spreeze.run.progress import Progress
-from spreeze.run.shutdown import judge_ends
+from spreeze.run.shutdown import LEARNER_GRACE_S, judge_ends, stop_roles
+from spreeze.run.signals import Interrupts
 from spreeze.run.start_up import StartUp
 from spreeze.run.watchdog import Watchdog
 from spreeze.settings.defaults import config_with, default_config
@@ -266,3 +267,29 @@ def test_only_a_learner_that_ends_badly_fails_a_run_that_is_ending(stage: Stage)
     killed = ended("learner-0", code=-signal.SIGKILL) or ""
     assert "ended by signal 9 before it could save a last checkpoint" in killed
     assert stage.progress.faults == {Fault.RAISED: 2, Fault.KILLED: 1}
+
+
+@pytest.mark.fault("F65")
+def test_the_end_of_a_run_does_not_wait_for_ever_for_a_learner_whose_disk_hangs(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, killed_s = [0.0], []
+    learner = stage.crew.children["learner-0"]
+
+    def poll(timeout_s: float) -> list[Child]:
+        seconds[0] += timeout_s
+        return []
+
+    def kill(child: Child) -> None:
+        killed_s.append(seconds[0])
+        child.exit_code = -signal.SIGKILL
+
+    monkeypatch.setattr(shutdown.time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(Child, "kill", kill)
+    monkeypatch.setattr(stage, "poll", poll)
+    processes: Any = stage
+    late = stop_roles(processes, [learner], stage.control, Interrupts(serial=False))
+    assert killed_s == [pytest.approx(LEARNER_GRACE_S, abs=0.1)]
+    problem = judge_ends([learner], late, stage.progress, RunDir(Path("runs/r")))
+    assert "did not end within 30 s" in str(problem)
+    assert "Earlier ones are in runs/r/checkpoints" in str(problem)

@@ -13,9 +13,10 @@ import pytest
 
 from spreeze.faults import Fault
 from spreeze.run import record as module
-from spreeze.run.record import MAX_LINES, LastWords, Record
+from spreeze.run.record import LastWords, Record
 from spreeze.store.files import write_atomic
 from spreeze.store.rundir import RunDir
+from spreeze.store.write_thread import MAX_WRITES
 from user_runs import wait_for
 
 LAST = LastWords({"state": "finished"}, {"state": "finished"})
@@ -51,7 +52,7 @@ def record(tmp_path: Path, disk: Disk) -> Iterator[Record]:
     yield record
     disk.full = False
     disk.answers.set()
-    record.finish(LAST, lambda: False)
+    record.end_with(LAST, lambda: False)
     record.join()
 
 
@@ -75,7 +76,7 @@ def test_a_full_disk_drops_and_counts_and_output_comes_back(
     disk.full = False
     record.show({"n": 3})
     wait_for(lambda: shown(tmp_path) == 3)
-    record.finish(LAST, lambda: False)
+    record.end_with(LAST, lambda: False)
     assert record.summary_problem is None
     assert json.loads((tmp_path / "summary.json").read_text()) == LAST.summary
     assert record.faults[Fault.OUTPUT_DROPPED] == 1
@@ -98,7 +99,7 @@ def test_the_summary_is_tried_again_for_a_while(
         disk.full = disk.full and record.faults[Fault.OUTPUT_DROPPED] < 3
         return False
 
-    record.finish(LAST, make_room)
+    record.end_with(LAST, make_room)
     assert record.summary_problem == problem
     assert (tmp_path / "summary.json").exists() == (problem is None)
 
@@ -112,10 +113,10 @@ def test_a_disk_that_hangs_holds_up_neither_the_run_nor_its_end(
     disk.answers.clear()
     record.show({"n": 1})
     wait_for(lambda: record._status is None)
-    for i in range(MAX_LINES + 7):
+    for i in range(MAX_WRITES + 7):
         hand_over(record, float(i))
         record.show({"n": i})
-    record.finish(LAST, lambda: hurry)
+    record.end_with(LAST, lambda: hurry)
     assert record.is_alive()
     assert record.summary_problem == "the disk did not answer"
     assert record.faults[Fault.OUTPUT_DROPPED] == 7
@@ -124,7 +125,7 @@ def test_a_disk_that_hangs_holds_up_neither_the_run_nor_its_end(
 def test_lines_and_tensorboard_are_complete_at_the_end(tmp_path: Path, record: Record) -> None:
     for i in range(5):
         hand_over(record, float(i))
-    record.finish(LAST, lambda: False)
+    record.end_with(LAST, lambda: False)
     lines = (tmp_path / "metrics" / "supervisor-0.jsonl").read_text().splitlines()
     assert [json.loads(line)["time_s"] for line in lines] == [0, 1, 2, 3, 4]
     assert list((tmp_path / "tensorboard").iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,7 @@ import os, sys
 from spreeze.store.logs import count_lost_prints, forgive_failed_prints
 forgive_failed_prints()
 lost = []
-count_lost_prints(lambda: lost.append(1))
+count_lost_prints(lambda: lost.append(1), None)
 {harm}
 print("x" * 100_000, flush=True)
 print("y", file=sys.stderr, flush=True)
@@ -65,6 +66,37 @@ sys.exit(bool(lost) != {bool(at_least)} or len(lost) < {at_least})
         [sys.executable, "-c", script], timeout=60, check=False, capture_output=True
     )
     assert ended.returncode == 0
+
+
+@pytest.mark.fault("F65")
+def test_prints_do_not_wait_for_a_disk_that_hangs_and_are_written_when_it_answers() -> None:
+    done, tell_done = os.pipe()
+    script = f"""
+import os, sys
+from spreeze.store.logs import count_lost_prints, forgive_failed_prints
+from spreeze.store.write_thread import WriteThread
+forgive_failed_prints()
+thread = WriteThread("writes", lambda: None)
+thread.start()
+count_lost_prints(lambda: None, thread)
+print("first", flush=True)
+for _ in range(5):
+    print("x" * 30_000, flush=True)  # more than the pipe takes
+print("and an error", file=sys.stderr)
+os.write({tell_done}, b"x")
+thread.close(60)
+"""
+    reading, writing = os.pipe()
+    program = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=writing, stderr=writing, pass_fds=[tell_done]
+    )
+    os.close(writing)
+    os.close(tell_done)
+    with program, open(reading, "rb") as pipe:
+        assert os.read(done, 1) == b"x", "it has printed everything"
+        os.close(done)
+        assert pipe.read() == b"first\n" + 5 * (b"x" * 30_000 + b"\n") + b"and an error\n"
+    assert program.returncode == 0
 
 
 def test_a_log_that_cannot_be_opened_goes_nowhere(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ def test_runs_are_found_by_path_by_name_and_newest_first(tmp_path: Path) -> None
     assert find_run(str(old), Path("elsewhere")).path == old
     with pytest.raises(UsageError, match="Did you mean old-run"):
         find_run("old-rum", tmp_path)
+    with pytest.raises(UsageError, match="there is no run 'mine': there are no runs in "):
+        find_run("mine", tmp_path / "none")
     with pytest.raises(UsageError, match="Train one first"):
         find_run(None, tmp_path / "empty")
     with pytest.raises(UsageError, match="no checkpoint yet"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,10 +23,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
+def now(make: Callable[[], None]) -> None:
+    """Write at once; a full disk is somebody else's business."""
+    with suppress(OSError):
+        make()
+
+
 def record(run: RunDir, clock: list[int], process: str, *did: tuple[Activity, float]) -> None:
     """Let a process do one thing after the other, each for so many milliseconds."""
     seconds = sum(milliseconds for _, milliseconds in did) / 1000
-    tracer = Tracer(run.trace_parts / f"{process}.npy", seconds, lambda: True)
+    tracer = Tracer(run.trace_parts / f"{process}.npy", seconds, lambda: True, now)
     for activity, milliseconds in did:
         tracer.mark(activity)
         clock[0] += int(1e6 * milliseconds)
@@ -63,7 +71,7 @@ def test_viewers_get_the_keys_of_the_trace_event_format(tmp_path: Path, clock: l
 
 def test_recording_begins_when_it_is_due_and_ends_in_time(tmp_path: Path, clock: list[int]) -> None:
     run, due = RunDir(tmp_path), [False]
-    tracer = Tracer(run.trace_parts / "sampler-0.npy", 0.010, lambda: due[0])
+    tracer = Tracer(run.trace_parts / "sampler-0.npy", 0.010, lambda: due[0], now)
     tracer.mark(Activity.ACT)
     clock[0] += 100_000_000
     tracer.mark(Activity.SIMULATE)
@@ -82,12 +90,12 @@ def test_recording_begins_when_it_is_due_and_ends_in_time(tmp_path: Path, clock:
 
 def test_a_process_that_ends_early_leaves_what_it_has(tmp_path: Path, clock: list[int]) -> None:
     run = RunDir(tmp_path)
-    tracer = Tracer(run.trace_parts / "sampler-0.npy", 60.0, lambda: True)
+    tracer = Tracer(run.trace_parts / "sampler-0.npy", 60.0, lambda: True, now)
     tracer.mark(Activity.ACT)
     clock[0] += 3_000_000
     tracer.close()
     assert join_traces(run) == {"sampler-0": {"act": 100.0}}
-    never = Tracer(run.trace_parts / "sampler-1.npy", 60.0, lambda: False)
+    never = Tracer(run.trace_parts / "sampler-1.npy", 60.0, lambda: False, now)
     never.mark(Activity.ACT)
     never.close()
     assert join_traces(run) == {}
@@ -98,7 +106,7 @@ def test_memory_is_bounded(
 ) -> None:
     monkeypatch.setattr(trace, "MAX_MOMENTS", 10)
     run = RunDir(tmp_path)
-    tracer = Tracer(run.trace_parts / "sampler-0.npy", 60.0, lambda: True)
+    tracer = Tracer(run.trace_parts / "sampler-0.npy", 60.0, lambda: True, now)
     for _ in range(100):
         for activity in (Activity.ACT, Activity.SIMULATE):
             clock[0] += 1000
@@ -109,7 +117,7 @@ def test_memory_is_bounded(
 
 def test_a_disk_that_refuses_a_part_costs_that_part(tmp_path: Path, clock: list[int]) -> None:
     (tmp_path / "trace").write_text("a file where the folder should be")
-    tracer = Tracer(tmp_path / "trace" / "sampler-0.npy", 60.0, lambda: True)
+    tracer = Tracer(tmp_path / "trace" / "sampler-0.npy", 60.0, lambda: True, now)
     tracer.mark(Activity.ACT)
     tracer.close()
     tracer.mark(Activity.ACT)

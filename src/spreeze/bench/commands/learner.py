@@ -15,6 +15,7 @@ from rich.table import Table
 from spreeze.bench.result import write_result
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine, detect_machine
+from spreeze.settings.arguments import read_arguments
 from spreeze.settings.checks import check_devices
 from spreeze.text import short
 
@@ -45,7 +46,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench learner")
+    args = read_arguments(Arguments, arguments, "bench learner")
     sizes = args.batch_size.split(",")
     if not all(size.isdigit() and 0 < int(size) <= 1 << 20 for size in sizes):
         raise UsageError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import tyro
 
 from spreeze.bench.result import checked, or_auto, write_result
+from spreeze.settings.arguments import read_arguments
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.text import short
 
@@ -33,7 +34,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench pipeline")
+    args = read_arguments(Arguments, arguments, "bench pipeline")
     from spreeze.bench.pipeline import measure
 
     knobs = {

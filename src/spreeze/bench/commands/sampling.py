@@ -12,6 +12,7 @@ import tyro
 from spreeze.algos.off_policy import OffPolicyConfig
 from spreeze.bench.result import checked, or_auto, write_result
 from spreeze.machine.facts import detect_machine
+from spreeze.settings.arguments import read_arguments
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.text import short
 
@@ -34,7 +35,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench sampling")
+    args = read_arguments(Arguments, arguments, "bench sampling")
     from spreeze.bench.sampling import measure
     from spreeze.envs.targets import picklable_target
     from spreeze.run.plan import describe_env, make_plan

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from spreeze.bench.result import check_seconds, write_result
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench start-up")
+    args = read_arguments(Arguments, arguments, "bench start-up")
     check_seconds(args.seconds)
     if args.runs < 1:
         raise UsageError([f"--runs {args.runs}: must be 1 or more."])

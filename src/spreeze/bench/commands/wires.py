@@ -6,9 +6,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-import tyro
-
 from spreeze.bench.result import check_seconds, write_result
+from spreeze.settings.arguments import read_arguments
 from spreeze.text import short
 
 
@@ -24,7 +23,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench wires")
+    args = read_arguments(Arguments, arguments, "bench wires")
     check_seconds(args.seconds)
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.wires import measure

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import tyro
-
 from spreeze.algos import ALGORITHMS
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.files import write_json
 
 
@@ -20,7 +19,7 @@ class Arguments:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Print the list."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze algos")
+    args = read_arguments(Arguments, arguments, "algos")
     facts = {name: {"summary": e.summary, "spaces": e.spaces} for name, e in ALGORITHMS.items()}
     if args.json is not None:
         write_json(facts, args.json)

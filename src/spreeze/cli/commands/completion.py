@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from shlex import quote
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple
 
 import tyro
 
@@ -17,10 +17,10 @@ from spreeze.algos import ALGORITHMS
 from spreeze.bench.commands import BENCHMARKS
 from spreeze.cli import COMMANDS
 from spreeze.knobs import knobs_of
+from spreeze.settings.arguments import positional, read_arguments
 from spreeze.settings.config import SECTIONS, Config
 from spreeze.settings.presets import PRESETS
 
-POSITIONAL = tyro.conf.Positional[str].__metadata__[0]  # type: ignore[attr-defined]
 WORDS = {
     "algo": ("auto", *ALGORITHMS),
     "checkpoint": ("best", "last"),
@@ -53,7 +53,7 @@ Table = dict[str, list[Flag]]
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Print the script."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze completion")
+    args = read_arguments(Arguments, arguments, "completion")
     print({"bash": bash, "zsh": zsh, "fish": fish}[args.shell](_table()))
     return 0
 
@@ -87,10 +87,10 @@ def _train_flags() -> list[Flag]:
 
 def _flags(kind: type[Any], prefix: str = "") -> list[Flag]:
     """The flags that a dataclass describes."""
-    hints = get_type_hints(kind, include_extras=True)
     found = [Flag("--help", None)] if not prefix else []
+    without_flag = positional(kind)
     for name, knob in knobs_of(kind).items():
-        if POSITIONAL in getattr(hints[name], "__metadata__", ()):
+        if name in without_flag:
             continue
         forms = ("", "no_") if knob.type is bool else ("",)
         values = None if knob.type is bool else knob.words or WORDS.get(prefix + name, ())

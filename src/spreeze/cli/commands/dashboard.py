@@ -15,6 +15,7 @@ from spreeze.dashboard.local_page import can_serve
 from spreeze.dashboard.token import TokenFile, new_token
 from spreeze.envs.suites import advice
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.rundir import find_run
 
 
@@ -38,7 +39,7 @@ class Arguments:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Serve until Ctrl-C."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze dashboard")
+    args = read_arguments(Arguments, arguments, "dashboard")
     if not can_serve():
         raise UsageError([f"the page needs packages that are not installed. {advice('dashboard')}"])
     check(args)

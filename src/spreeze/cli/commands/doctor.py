@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -20,6 +19,7 @@ from rich.table import Table
 from spreeze.envs.suites import EXTRAS, advice
 from spreeze.machine.cache import cache_folder, cache_note
 from spreeze.machine.facts import compiler, cpu_name, detect_machine, shared_memory_problem
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.files import write_json
 
 TOOLS = {
@@ -55,7 +55,7 @@ class Finding:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Print the findings. The exit code is 0 if training works on this machine."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze doctor")
+    args = read_arguments(Arguments, arguments, "doctor")
     if args.env is not None:
         return _check_env(args.env, args.json)
     findings = examine()

@@ -11,6 +11,7 @@ import tyro
 from spreeze.cli.output import stdout_to_stderr
 from spreeze.cli.playback import check_fits, env_to_play, target_to_play
 from spreeze.envs.messages import messages_to
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.files import write_json
 from spreeze.store.rundir import find_run
 
@@ -37,7 +38,7 @@ class Arguments:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Play, then print the returns."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze eval")
+    args = read_arguments(Arguments, arguments, "eval")
     # Imported late, so that --help stays fast.
     from spreeze.envs.evaluation import check_episodes, evaluate_policy
     from spreeze.policy.load import load_policy

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.rundir import find_run
 from spreeze.text import plain
 
@@ -28,7 +29,7 @@ class Arguments:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Write the file, check it, and print what it contains."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze export")
+    args = read_arguments(Arguments, arguments, "export")
     if args.onnx is None:
         raise UsageError(["export as what? For example: spreeze export --onnx policy.onnx"])
     file = Path(args.onnx)

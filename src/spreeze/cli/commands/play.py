@@ -19,6 +19,7 @@ from spreeze.cli.output import stdout_to_stderr
 from spreeze.cli.playback import as_trained, check_fits, env_to_play
 from spreeze.envs.messages import messages_to
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.rundir import find_run
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Episode(NamedTuple):
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Play, then print the returns."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze play")
+    args = read_arguments(Arguments, arguments, "play")
     check(args)
     # Imported late, so that --help stays fast.
     from spreeze.envs.rendering import NoPicture

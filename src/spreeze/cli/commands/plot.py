@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.files import write_json
 from spreeze.store.rundir import find_run
 
@@ -49,7 +50,7 @@ class Arguments:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Read the curves, draw them, and print what was drawn."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze plot")
+    args = read_arguments(Arguments, arguments, "plot")
     path = Path(args.out)
     check(args, path)
     from spreeze.store.curves import facts, read_comparison

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 from spreeze.store.files import write_json
 from spreeze.store.rundir import list_runs, run_facts
 from spreeze.text import clock, plain, short, suggest
@@ -64,7 +65,7 @@ class Arguments:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Read the runs and print the table."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze runs")
+    args = read_arguments(Arguments, arguments, "runs")
     if args.sort is not None and args.sort not in COLUMNS:
         hint = suggest(args.sort, COLUMNS)
         raise UsageError([f"--sort {args.sort}: must be one of {', '.join(COLUMNS)}.{hint}"])

@@ -18,6 +18,7 @@ import tyro
 from spreeze.cli.flags import scan_flags
 from spreeze.cli.train_help import print_train_help
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import not_understood
 from spreeze.settings.build import STARTING_KNOBS, starting_config
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import check_flags, default_config
@@ -60,7 +61,12 @@ def parse(arguments: list[str]) -> Config:
         print_train_help(start, given.flags.get("algo", "auto"))
         sys.exit(0)
     check_flags(given.flags, start)
-    config: Config = tyro.cli(Config, args=arguments, default=start, prog="spreeze train")
+    config: Config
+    config, unread = tyro.cli(
+        Config, args=arguments, default=start, prog="spreeze train", return_unknown_args=True
+    )
+    if unread:
+        raise UsageError([not_understood(word, "train") for word in unread])
     if config.env != start.env:  # it was taken for the value of an unknown flag
         raise UsageError([f"name the environment first: spreeze train {config.env} ..."])
     return replace(config, **{name: getattr(start, name) for name in STARTING_KNOBS})

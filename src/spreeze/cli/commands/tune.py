@@ -17,6 +17,7 @@ from rich.table import Table
 from spreeze.cli.drawing import print_choices
 from spreeze.errors import UsageError
 from spreeze.machine.facts import detect_machine
+from spreeze.settings.arguments import read_arguments
 from spreeze.settings.build import build_config
 from spreeze.settings.config import get_knob, resolved
 from spreeze.settings.defaults import config_with
@@ -56,7 +57,7 @@ class Arguments:
 
 def main(arguments: list[str], _started_s: float) -> int:
     """Measure, choose, print."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze tune")
+    args = read_arguments(Arguments, arguments, "tune")
     if args.plot is not None:
         _check_plot(Path(args.plot))
     from spreeze.run.plan import describe_env, make_plan

@@ -1,5 +1,5 @@
 // Everything below the first row: pipeline, rates, CPU and GPU, lag, replay, tuner, losses, faults, configuration.
-import { at, clock, el, fill, metricName, percent, plural, say, setting, short } from "/static/words.js";
+import { at, clock, el, fill, metricName, percent, plural, saidName, say, setting, short } from "/static/words.js";
 import { Chart, columns, last } from "/static/charts.js";
 import { showStrip } from "/static/strip.js";
 
@@ -11,6 +11,7 @@ const RATES = [
 const ROLES = { learner: "learner", sampler: "sampler", evaluator: "evaluator", visualizer: "visualizer",
   supervisor: "other", dashboard: "ghost", tracker: "ghost" };
 const SAID = /^(rollout|eval)\/(success_rate$|info\/)/;
+const SAID_COLOURS = { "evaluator-0": "evaluator", "supervisor-0": "sampler", "callbacks-0": "other" };
 const AXIS_NAMES = ["time_s", "env_steps", "updates"];
 const NOT_LOSSES = ["train/n_updates", "train/batch_size"];
 const AFTER_FIRST_UPDATE = "Available after the first update.";
@@ -119,7 +120,7 @@ export class Panels {
       fill(at("losses"), "none", () => [el("p", { class: "empty" }, AFTER_FIRST_UPDATE)]);
       return;
     }
-    this.drawEach("losses", names.map((name) => [table, name, metricName(name)]), "loss");
+    this.drawEach("losses", names.map((name) => [table, name, metricName(name), "loss"]));
   }
 
   // What environments say in `info`, and what callbacks log.
@@ -127,19 +128,19 @@ export class Panels {
     const plots = ["evaluator-0", "supervisor-0", "callbacks-0"].flatMap((role) => {
       const table = data.tables[role];
       return (table?.columns ?? []).filter((n) => SAID.test(n) || (role === "callbacks-0" && !AXIS_NAMES.includes(n)))
-        .map((name) => [table, name, name.replace("/info/", " ").replace("/", " ")]);
+        .map((name) => [table, name, saidName(name), SAID_COLOURS[role]]);
     });
     at("said-panel").hidden = !plots.length;
-    this.drawEach("said", plots, "return");
+    this.drawEach("said", plots);
   }
 
-  // One small chart for each [table, name, label].
-  drawEach(id, plots, colour) {
+  // One small chart for each [table, name, label, colour].
+  drawEach(id, plots) {
     const names = plots.map(([, name]) => name);
     fill(at(id), names, () => {
       (this.drawn[id] ?? []).forEach((name) => this.charts[`${id} ${name}`]?.remove());
       this.drawn[id] = names;
-      return plots.map(([, name, label]) => {
+      return plots.map(([, name, label, colour]) => {
         const host = el("div", { class: "plot" });
         this.charts[`${id} ${name}`] = new Chart(host, { series: [{ label, title: name, colour, width: 1.5 }], height: 120 });
         return host;

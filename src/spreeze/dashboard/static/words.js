@@ -62,6 +62,12 @@ export function metricName(name) {
   return plain.charAt(0).toUpperCase() + plain.slice(1);
 }
 
+// What an environment says, in words. Metrics of your own callbacks keep their names.
+export function saidName(name) {
+  const [, where, what] = /^(eval|rollout)\/(?:info\/)?(.*)$/.exec(name) ?? [];
+  return where ? `${where === "eval" ? "Evaluations" : "Sampling"}: ${what.replaceAll("_", " ")}` : name;
+}
+
 // The value of a setting.
 export const setting = (value) => (Array.isArray(value) ? value : [value]).map((v) => (typeof v === "number" && v >= 1e4 ? v.toLocaleString("en") : String(v ?? "–"))).join(" ");
 

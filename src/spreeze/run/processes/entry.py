@@ -26,8 +26,10 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
         arena = Arena(arena_fd, blocks)
         if job.config.cores == "separate":
             keep_to_cores(job.role == "learner", job.config.learner_cores)
-        context = join(job, arena, lambda: time.monotonic() - job.started_s, time.sleep)
-        count_lost_prints(context.count_loss)
+        context = join(
+            job, arena, lambda: time.monotonic() - job.started_s, time.sleep, threads=True
+        )
+        count_lost_prints(context.count_loss, context.thread)
         fault_point("role.joined")
         drive(context)
     except BaseException as error:  # an environment may call sys.exit

@@ -1,0 +1,62 @@
+"""Other frameworks: what they are measured with, and that their drivers need nothing of Spreeze."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from typing import Any
+
+import pytest
+
+from spreeze.bench.peers.settings import FOLDER, contestants, frameworks
+from spreeze.errors import UsageError
+
+ENTRIES: list[dict[str, Any]] = tomllib.loads((FOLDER / "settings.toml").read_text())["settings"]
+
+
+@pytest.mark.parametrize("framework", frameworks())
+def test_each_has_a_driver_a_lock_and_a_source_for_its_settings(framework: str) -> None:
+    assert (FOLDER / "drivers" / f"drive_{framework.replace('-', '_')}.py").exists()
+    lock = (FOLDER / "locks" / f"{framework}.txt").read_text()
+    assert "--hash=sha256:" in lock
+    assert "\ntorch==" not in lock
+    for entry in ENTRIES:
+        if framework in entry["frameworks"]:
+            assert entry["source"]
+            assert entry["tasks"]
+
+
+@pytest.mark.parametrize("driver", sorted((FOLDER / "drivers").glob("*.py")), ids=lambda p: p.stem)
+def test_drivers_import_nothing_of_spreeze(driver: Any) -> None:
+    """They run in other virtual environments. Only Spreeze's driver loads its policies."""
+    imported = set()
+    for node in ast.walk(ast.parse(driver.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert ("spreeze" in imported) == (driver.stem == "drive_spreeze")
+
+
+def test_the_settings_of_the_task_come_before_those_of_all_tasks() -> None:
+    published, more = contestants("sb3", "Pendulum-v1", discrete=False)
+    assert published.name == "sb3"
+    assert published.arguments["learning_rate"] == 1e-3
+    assert more.name == "sb3, 4 environments"
+    (general,) = contestants("sb3", "Custom-v0", discrete=True)
+    assert general.arguments["algorithm"] == "PPO"
+
+
+def test_names_of_results_are_unique() -> None:
+    for env, discrete in (
+        ("Pendulum-v1", False),
+        ("HalfCheetah-v5", False),
+        ("LunarLander-v3", True),
+    ):
+        names = [one.name for one in contestants(",".join(frameworks()), env, discrete)]
+        assert len(set(names)) == len(names)
+
+
+def test_unknown_frameworks_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match="Did you mean sbx"):
+        contestants("sb3,sbxx", "Pendulum-v1", discrete=False)
