@@ -15,6 +15,7 @@ from spreeze.run.launch import launch
 from spreeze.settings.defaults import config_with, default_config
 
 WIDTH = 92
+COMMAND = "spreeze train Pendulum-v1 --target -200 --time 60s --name pendulum --no-dashboard"
 TARGET = Path(__file__).parent / "terminal.svg"
 
 
@@ -33,9 +34,9 @@ def main() -> None:
     shown = last_page()
     shown.subtitle = "[dim]runs/pendulum  Ctrl-C stops[/dim]"
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    console.print("$ make train", style="dim")
+    console.print(f"$ {COMMAND}", style="dim")
     console.print(shown)
-    console.save_svg(str(TARGET), title="spreeze train Pendulum-v1 --target -200")
+    console.save_svg(str(TARGET), title="spreeze")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,8 @@ def make_run(
         learning = {"train/critic_loss": 9 / (i + 1), "async/policy_lag": 1.5, "replay/rows": 900}
         append(path, "learner-0", axes | learning | (extra or {}))
         rates = {"perf/sample_hz": 1000.0, "perf/update_hz": 100.0, "perf/update_frame_hz": 25600.0}
-        use = {"perf/cpu_percent": 130.0, "perf/cpu_percent/learner": 98.0, "replay/age_s": i / 2}
+        use = {"perf/cpu_percent": 130.0, "perf/cpu_percent_others": 40.0, "replay/age_s": i / 2}
+        use["perf/cpu_percent/learner"] = 98.0
         stalls = {"async/stall_percent/samplers": 42.0, "async/stall_percent/learner": 0.0}
         said = {"rollout/info/x_position": float(i)} if talks else {}
         append(path, "supervisor-0", axes | rates | use | stalls | said)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from spreeze.networks import ranks
 
@@ -27,3 +29,9 @@ def on_ranks(num: int, work: Callable[[int], T]) -> list[T]:
 
     with ThreadPoolExecutor(num) as pool:
         return list(pool.map(run, range(num)))
+
+
+def whole(parts: Sequence[Tensor], num_shares: int, dim: int = 0) -> Tensor:
+    """The rows of one device in a round: for each critic update those of rank after rank."""
+    shares = zip(*(part.chunk(num_shares, dim) for part in parts), strict=True)
+    return torch.cat([torch.cat(share, dim) for share in shares], dim)

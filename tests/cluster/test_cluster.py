@@ -15,7 +15,7 @@ pytest.importorskip("ray", reason='needs pip install "spreeze[ray]"; make suites
 
 from ray_runs import ENV, QUICK, Nodes, Train, processes, token_environment, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 class Setting:

@@ -20,6 +20,7 @@ from slow_network import HEAD, address, missing
 TESTS = Path(__file__).parents[1]
 PORT = 6389
 pytestmark = [
+    pytest.mark.cluster,
     pytest.mark.timeout(400),
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
 ]

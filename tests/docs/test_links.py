@@ -57,3 +57,9 @@ def test_relative_links_resolve(page: Path) -> None:
 def test_the_front_page_leads_to_every_document() -> None:
     linked = {(ROOT / link.partition("#")[0]).resolve() for link in _links(ROOT / "README.md")}
     assert set(PAGES) - {ROOT / "README.md"} <= linked
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_installing_names_no_address_of_a_registry(page: Path) -> None:
+    """Which registry a machine uses is its own affair; `uv` knows where builds of PyTorch are."""
+    assert re.findall(r"--(?:extra-)?index-url|download\.pytorch\.org", page.read_text()) == []

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from user_runs import learning, read, records, training, wait_for
@@ -69,6 +70,41 @@ def test_a_run_survives_a_full_disk_and_its_output_comes_back(
     assert "env steps" in out, "its main numbers are shown"
     assert not (run / "summary.json").exists()
     assert sorted(os.listdir(run / "tensorboard")), "at least one event file"
+
+
+@pytest.mark.fault("F09")
+@pytest.mark.fault("F64")
+def test_roles_that_are_killed_on_a_full_disk_come_back_and_learn_on_it(disk: Path) -> None:
+    killed = ("learner-0", "sampler-0", "evaluator-0")
+    with training(disk, "Pendulum-v1", "--checkpoint.every-s", "1", *ALONE) as process:
+        pids = learning(disk)
+        wait_for((disk / "runs" / "r" / "checkpoints" / "last").exists)
+        fill(disk)
+        for name in killed:
+            os.kill(pids[name], signal.SIGKILL)
+        found = wait_for(lambda: roles_of(process.pid, killed, other_than=pids))
+        for name in ("learner-0", "sampler-0"):  # the learner has to load its checkpoint first
+            before = psutil.Process(found[name]).cpu_times().user
+            wait_for(lambda n=name, b=before: psutil.Process(found[n]).cpu_times().user > b + 0.3)  # type: ignore[misc]
+        (disk / "filler").unlink()
+        wait_for(lambda: read(disk, "status")["pids"].items() >= found.items())
+        before = read(disk, "status")["progress"]["updates"]
+        wait_for(lambda: read(disk, "status")["progress"]["updates"] > before)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert read(disk, "summary")["faults"]["killed"] == len(killed)
+
+
+def roles_of(supervisor: int, names: tuple[str, ...], other_than: dict[str, int]) -> dict[str, int]:
+    """The pids of these roles, once all of them are other ones than before; else nothing."""
+    found = {}
+    for child in psutil.Process(supervisor).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            title = " ".join(child.cmdline()).split()
+            if len(title) > 1 and title[1] in names and other_than[title[1]] != child.pid:
+                found[title[1]] = child.pid
+    return found if len(found) == len(names) else {}
 
 
 @pytest.mark.fault("F64")

@@ -42,6 +42,7 @@ class Conductor(spreeze.Callback):
     def on_start(self, run: Any) -> None:
         run.call_envs("set_difficulty", 0.25)
         run.set_env_attr("goal", 3)
+        run.set_knob("learner.updates_per_step", 0.1)  # before the first update
         self.killed = self.restarted = False
 
     def on_log(self, run: Any, metrics: dict[str, float]) -> None:
@@ -122,14 +123,20 @@ def test_a_method_that_the_environment_lacks_is_refused_before_the_start(runs: s
 
 
 @pytest.mark.learning
-def test_the_curriculum_of_the_examples_opens_the_lock(tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("flags", "ended"), [([], "opens the lock"), (["--without"], "does not open the lock")]
+)
+def test_the_lock_of_the_examples_is_opened_with_the_curriculum_only(
+    tmp_path: Path, flags: list[str], ended: str
+) -> None:
     example = Path(__file__).parents[2] / "examples" / "curriculum.py"
     done = subprocess.run(
-        [sys.executable, str(example)],
+        [sys.executable, str(example), *flags],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
-        timeout=110,
+        timeout=200,
     )
-    assert done.stdout.endswith("the policy opens the lock\n")
+    assert done.stdout.endswith(f"the policy {ended}\n")

@@ -35,6 +35,7 @@ LOOKS = [
     for size in (WIDE, NARROW)
     for scheme in ("light", "dark")
 ]
+ALL_LOOKS = [param.values for param in LOOKS]
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium")
 
@@ -195,6 +196,12 @@ def test_a_run_is_watched_from_its_start_to_after_its_end(browser: Any, tmp_path
         make_run(runs, "second", seed=7)
         watching.wait("document.querySelector('#runs').textContent.includes('second')")
         watching.shoot("live")
+        for size, scheme in ALL_LOOKS[1:]:
+            with tab(browser, size, scheme) as other:
+                other.page.goto(f"{address}?token={token}")
+                other.wait("Number(document.querySelector('#return-chart').dataset.points) > 1")
+                other.wait("document.querySelector('#picture').naturalWidth > 0")
+                other.shoot("live")
         process.terminate()
         watching.wait("document.querySelector('#state').textContent === 'interrupted'")
         assert not re.search("filming|so far", watching.text("#run"), re.IGNORECASE)
@@ -249,6 +256,33 @@ def fill(folder: Path) -> Path:
         shown = {"updates": 900, "return": -321.5, "filming": "first policy"}
         write(path / "live" / "view.json", shown)
     return run
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_a_sweep_shows_its_trials(browser: Any, tmp_path: Path, size: dict[str, int]) -> None:
+    for name in ("trial-001", "trial-002"):
+        make_run(tmp_path, name)
+    rows = [
+        {"number": 1, "state": "pruned", "score": None, "curve": [-9.0, -8.5], "runs": ["trial-001"]},
+        {"number": 2, "state": "finished", "score": -150.0, "curve": [-9.0, -2.0], "runs": ["trial-002"]},
+        {"number": 3, "state": "failed", "score": None, "runs": [], "cause": "<b>it broke</b>"},
+        {"number": 4, "state": "finished", "score": -140.0, "curve": [1.0, None], "runs": ["gone"]},
+        {"number": 5, "state": 7, "score": "x", "values": [1], "curve": 3, "runs": None},
+    ]  # fmt: skip
+    rows = [{"values": {"algo.lr": f"0.00{i}"}, "seconds": 9.0} | row for i, row in enumerate(rows)]
+    sweep = {"asked": {}, "trials": 6, "score": "best return", "direction": "maximize"}
+    write(tmp_path / "sweep.json", sweep | {"rows": rows})
+    with dashboard(tmp_path) as address, tab(browser, size) as look:
+        look.page.goto(address)
+        look.shows("#trials-note", "4 of 6 trials done")
+        lines = look.page.locator("#trials-body tr").all_inner_texts()
+        assert [line.split()[0] for line in lines] == ["4", "2", "5", "3", "1"], "the best first"
+        assert "<b>it broke</b>" in lines[3]
+        assert look.page.locator("#trials-body polyline").count() == 2
+        look.shoot("sweep")
+        look.page.locator("#trials-body a", has_text="2").first.click()
+        look.wait("document.querySelector('#title').textContent === 'trial-002'")
+        assert look.page.locator("#trials").is_hidden()
 
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
@@ -327,6 +361,7 @@ def test_up_to_eight_runs_are_compared_each_in_its_colour(browser: Any, tmp_path
         page = look.page
         page.goto(address)
         look.wait("document.querySelectorAll('#runs-body tr').length === 10")
+        assert not page.locator("#runs-head .differs").is_visible(), "they differ by the seed alone"
         page.get_by_label("Compare all").check()
         look.wait("document.querySelectorAll('.task .legend .dot').length === 8")
         left = page.locator("#runs-body tr", has=page.locator("input:not(:checked)"))
@@ -346,6 +381,8 @@ def test_a_run_that_has_ended_says_so_everywhere(
     browser: Any, tmp_path: Path, size: dict[str, int], scheme: str
 ) -> None:
     run = fill(tmp_path)
+    failed = {"state": "failed", "reason": "error", "stop_reason": "sampler-0 was given up"}
+    write(tmp_path / "quiet" / "summary.json", failed)
     with dashboard(run) as address, tab(browser, size, scheme) as look:
         page = look.page
         page.goto(address)
@@ -363,6 +400,7 @@ def test_a_run_that_has_ended_says_so_everywhere(
             "\N{MINUS SIGN}2 %",
         ]
         look.shows("#tuner-note", "2 changes tried, 1 kept")
+        assert look.text("#use-note") == "1.3 of 2 cores, other programs 0.4 at the end"
         rows = page.locator("#tuner tbody tr").all()
         assert all(row.bounding_box()["height"] < 60 for row in rows), "no column is squeezed"
         look.shows("#losses", "Loss of the critics")
@@ -384,8 +422,14 @@ def test_a_run_that_has_ended_says_so_everywhere(
         page.get_by_role("link", name="killed").click()
         look.shows("#banner", "was killed")
         look.shows("#state", "killed")
+        look.shows("#config", "capacity")
         assert not re.search("filming|so far|limits the run", look.text("#run"), re.IGNORECASE)
         look.shoot("killed")
+        page.locator("#open-runs").click()
+        page.get_by_role("link", name="quiet").click()
+        look.shows("#banner", "This run failed: sampler-0 was given up.")
+        look.shows("#config", "capacity")
+        look.shoot("failed")
 
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
@@ -440,14 +484,16 @@ def test_a_run_that_begins_is_loading_then_starting_then_has_a_point(
 
 
 def test_a_folder_without_runs_says_how_to_begin(browser: Any, tmp_path: Path) -> None:
-    with dashboard(tmp_path) as address, tab(browser) as look:
-        look.page.goto(address)
-        look.shows("#runs-empty", "spreeze train")
-        look.shows("#title", "No runs yet")
-        look.page.goto(f"{address.partition('?')[0]}#/{'0' * 16}")
-        look.shows("#banner", "no such run")
-        look.complaints = [c for c in look.complaints if "404" not in c]
-        look.shoot("no-runs")
+    with dashboard(tmp_path) as address:
+        for size, scheme in ALL_LOOKS:
+            with tab(browser, size, scheme) as look:
+                look.page.goto(address)
+                look.shows("#runs-empty", "spreeze train")
+                look.shows("#title", "No runs yet")
+                look.shoot("no-runs")
+                look.page.goto(f"{address.partition('?')[0]}#/{'0' * 16}")
+                look.shows("#banner", "no such run")
+                look.complaints = [c for c in look.complaints if "404" not in c]
 
 
 @pytest.mark.fault("F78")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,6 +66,9 @@ class Entry:
     summary: str
     actions: tuple[Actions, ...] = ("Box",)
     """Action spaces that it supports."""
+    shares_batches: bool = False
+    """Whether several devices may share each batch: its losses are means over rows, and whatever else they take
+    from all rows comes from `networks`, such as `mean_and_std`."""
 
     @property
     def spaces(self) -> str:
@@ -76,19 +80,20 @@ class Entry:
         return ("Discrete" if spec.discrete else "Box") in self.actions
 
 
+_entry = partial(Entry, shares_batches=True)
 ALGORITHMS: dict[str, Entry] = {
-    "sac": Entry(sac.SACConfig, sac.build, "soft actor-critic, learned temperature"),
-    "td3": Entry(td3.TD3Config, td3.build, "twin delayed deterministic policy gradient"),
-    "ddpg": Entry(ddpg.DDPGConfig, ddpg.build, "deep deterministic policy gradient"),
-    "fastsac": Entry(
+    "sac": _entry(sac.SACConfig, sac.build, "soft actor-critic, learned temperature"),
+    "td3": _entry(td3.TD3Config, td3.build, "twin delayed deterministic policy gradient"),
+    "ddpg": _entry(ddpg.DDPGConfig, ddpg.build, "deep deterministic policy gradient"),
+    "fastsac": _entry(
         fastsac.FastSACConfig, fastsac.build, "SAC with categorical critics, all normalised"
     ),
-    "fasttd3": Entry(
+    "fasttd3": _entry(
         fasttd3.FastTD3Config, fasttd3.build, "TD3 with categorical critics, all normalised"
     ),
-    "tqc": Entry(tqc.TQCConfig, tqc.build, "SAC with truncated quantile critics"),
-    "dqn": Entry(dqn.DQNConfig, dqn.build, "double dueling n-step Q-learning", ("Discrete",)),
-    "ppo": Entry(
+    "tqc": _entry(tqc.TQCConfig, tqc.build, "SAC with truncated quantile critics"),
+    "dqn": _entry(dqn.DQNConfig, dqn.build, "double dueling n-step Q-learning", ("Discrete",)),
+    "ppo": _entry(
         ppo.PPOConfig,
         ppo.build,
         "asynchronous proximal policy optimisation, with V-trace",

@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any
 
 from spreeze.api import html
-from spreeze.cli.drawing import choices
+from spreeze.cli.drawing import choices, describe_start
 from spreeze.run.plan import Plan
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.start_up import Milestone
-from spreeze.run.wording import describe_awaited, describe_bottleneck
+from spreeze.run.wording import COMPILING, describe_awaited, describe_bottleneck
 from spreeze.settings.config import Config
 from spreeze.store.rundir import RunDir
 from spreeze.text import clock, short
@@ -48,7 +48,8 @@ class NotebookScreen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._last is not None:
+        self._doing = []
+        if self._last is not None or self._handle is not None:
             # The page has ended, and the token in its address must not stay in the notebook's file.
             self._show(ended=True)
 
@@ -99,13 +100,18 @@ class NotebookScreen:
 
 def _facts(snap: Snapshot, run: RunDir, config: Config) -> dict[str, str]:
     """What a run does now."""
-    return {
+    facts = {
         "return": f"{short(snap.eval_return)}, best {short(snap.best_return)}",
         "env steps": f"{short(snap.env_steps)} at {short(snap.sample_hz)}/s",
         "updates": f"{short(snap.updates)} at {short(snap.update_hz)}/s",
-        "limit": describe_bottleneck(snap.bottleneck, config.device),
-        "folder": str(run.short_path),
     }
+    if snap.awaited is not None:
+        facts["start"] = describe_start(snap, snap.awaited, config)
+    else:
+        facts["limit"] = describe_bottleneck(snap.bottleneck, config.device)
+    if snap.compiling:
+        facts["update"] = COMPILING
+    return facts | {"folder": str(run.short_path)}
 
 
 def _first_line(text: str) -> str:

@@ -18,6 +18,7 @@ COMMANDS = {
     "play": "show a trained policy in a window, or record a video",
     "plot": "draw learning curves as an image",
     "dashboard": "serve the live page of a run or of a folder of runs",
+    "sweep": "find the best values of knobs in many runs",
     "runs": "list the runs in a folder",
     "tune": "measure this machine and print the settings, without training",
     "export": "write a trained policy for deployment, as ONNX",

@@ -98,7 +98,7 @@ def line(snap: Snapshot, config: Config) -> str:
     text, _, _ = (snap.warnings or [""])[-1].partition("\n")
     warning = f"  ! {text}" if text else ""
     if snap.awaited is not None:
-        return f"{clock(snap.time_s):>7}  starting: {_awaited(snap, snap.awaited, config)}{warning}"
+        return f"{clock(snap.time_s):>7}  starting: {describe_start(snap, snap.awaited, config)}{warning}"
     tuner = f"  tuner: {describe_decision(snap.decision)}" if snap.decision else ""
     compiling = f"  {COMPILING}" if snap.compiling else ""
     limit = describe_bottleneck(snap.bottleneck, config.device)
@@ -119,7 +119,7 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
         *_rates(snap),
     ]
     if snap.awaited is not None:
-        rows.append(("start", Text(_awaited(snap, snap.awaited, config))))
+        rows.append(("start", Text(describe_start(snap, snap.awaited, config))))
     else:
         rows.append(("limit", Text(describe_bottleneck(snap.bottleneck, config.device))))
     if snap.compiling:
@@ -142,7 +142,8 @@ def page(snap: Snapshot, run: RunDir, config: Config, width: int) -> Panel:
     return Panel(rows_and_warnings, title=title, subtitle=subtitle, width=width)
 
 
-def _awaited(snap: Snapshot, milestone: Milestone, config: Config) -> str:
+def describe_start(snap: Snapshot, milestone: Milestone, config: Config) -> str:
+    """What a run that starts waits for."""
     return describe_awaited(milestone, snap.replay_rows, resolved(config.learner.warmup_rows))
 
 

@@ -6,8 +6,9 @@ defaults are. tyro needs these defaults first, so they are read here; tyro then 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from spreeze.algos import ALGORITHMS
@@ -52,6 +53,29 @@ def scan_flags(arguments: list[str]) -> Given:
             raise UsageError([f"{flag(name)}: which one? It needs a value."])
         flags[_switches().get(name, name)] = value
     return Given(env, flags)
+
+
+class Split(NamedTuple):
+    """A command line in two parts."""
+
+    taken: list[str]
+    rest: list[str]
+
+
+def split_flags(arguments: Iterable[str], flags: Mapping[str, bool]) -> Split:
+    """Take these flags out of a command line; each name has whether a value follows it."""
+    found = Split([], [])
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        name = name.replace("_", "-")
+        if name not in flags:
+            found.rest.append(word)
+            continue
+        found.taken.append(word)
+        if flags[name] and not equals:
+            found.taken.extend(islice(words, 1))
+    return found
 
 
 class _Words(Iterator[str]):

@@ -6,14 +6,16 @@ import contextlib
 import datetime
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spreeze.cli import FAILED, INTERRUPTED, OK, USAGE
 from spreeze.cli.commands.plot import DPI, missing_library, plot_runs
 from spreeze.cli.comparison import compare, print_comparison
+from spreeze.cli.flags import split_flags
 from spreeze.cli.screen import Screen
 from spreeze.errors import RunFailed, UsageError
 from spreeze.machine.facts import detect_machine
@@ -28,6 +30,9 @@ from spreeze.text import short
 
 if TYPE_CHECKING:
     from spreeze.run.processes.servers import ForkServers
+
+SEED_FLAGS = {"--seeds": True, "--seed": True, "--name": True}
+"""Flags that each run has for itself."""
 
 
 class Ended(NamedTuple):
@@ -114,28 +119,19 @@ def _outcome(summary: dict[str, Any]) -> str:
 
 def _side_by_side(configs: Sequence[Config], arguments: Sequence[str], at_once: int) -> list[Ended]:
     """Train in processes of their own; what they print is shown with the seed before it."""
-    rest = list(_without_seeds(arguments))
+    rest = split_flags(arguments, SEED_FLAGS).rest
     by_label = {f"seed {config.seed}": config for config in configs}
-    commands = [
+    commands = iter(
         RunCommand(
             label,
             ["spreeze", "train", *rest, "--seed", str(config.seed), "--name", str(config.name)],
         )
         for label, config in by_label.items()
-    ]
-    runs = SideBySide(commands, at_once, lambda label, line: _say(f"{label}: {line}"))
+    )
+    runs = SideBySide(
+        partial(next, commands, None), at_once, lambda label, line: _say(f"{label}: {line}")
+    )
     return [Ended(by_label[ended.command.label], ended.code) for ended in runs.train()]
-
-
-def _without_seeds(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments without those that each run has for itself."""
-    words = iter(arguments)
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if name not in ("--seeds", "--seed", "--name"):
-            yield word
-        elif not equals:
-            next(words, None)
 
 
 def _report(base: str, folder: Path, ended: Sequence[Ended], num_runs: int) -> None:

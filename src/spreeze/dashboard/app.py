@@ -13,6 +13,7 @@ from spreeze.dashboard.access import Access, App, Guard
 from spreeze.dashboard.events import EventHub
 from spreeze.dashboard.runs import MAX_VIDEO_BYTES, RunIndex, StoredRun, clean
 from spreeze.dashboard.tail import VIDEO_FILES, curve
+from spreeze.dashboard.trials import read_sweep
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {
@@ -65,7 +66,8 @@ class Page:
     async def _runs(self, _: Request) -> Response:
         table = self.index.table()
         first = next((row["id"] for row in table if row["name"] == self._first), None)
-        return _json({"runs": table, "first": first, "folder": clean(self.index.folder.name)})
+        folder = {"folder": clean(self.index.folder.name), "sweep": read_sweep(self.index.folder)}
+        return _json({"runs": table, "first": first, **folder})
 
     async def _run(self, request: Request) -> Response:
         run = self._find(request)

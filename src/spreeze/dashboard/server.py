@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import cloudpickle
 import setproctitle
@@ -106,18 +105,19 @@ def serve(page: Page, access: Access, listening: socket.socket) -> None:
 
 
 def observer_main(payload: bytes, _report_fd: int, ending_fd: int, socket_fd: int) -> int:
-    """Serve the page of a run from a separate process, until the supervisor closes its end of the pipe."""
-    run_path, access, learner_cores = cloudpickle.loads(payload)
-    setproctitle.setproctitle(f"spreeze dashboard {run_path.name}")
+    """Serve the page of a run or a sweep from a separate process, until the other end of a pipe is closed."""
+    folder, first, access, learner_cores = cloudpickle.loads(payload)
+    setproctitle.setproctitle(f"spreeze dashboard {first or folder.name}")
     run_in_background(learner_cores)
-    asyncio.run(_beside_a_run(run_path, access, ending_fd, socket.socket(fileno=socket_fd)))
+    page = Page(folder, first)
+    asyncio.run(_until_closed(page, access, ending_fd, socket.socket(fileno=socket_fd)))
     return 0
 
 
-async def _beside_a_run(
-    run_path: Path, access: Access, ending_fd: int, listening: socket.socket
+async def _until_closed(
+    page: Page, access: Access, ending_fd: int, listening: socket.socket
 ) -> None:
-    server = make_server(Page(run_path.parent, run_path.name), access, handles_signals=False)
+    server = make_server(page, access, handles_signals=False)
 
     def over() -> None:
         loop.remove_reader(ending_fd)

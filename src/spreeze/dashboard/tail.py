@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 from collections import deque
 from itertools import islice
 from typing import Any
 
 from spreeze.dashboard.runs import StoredRun, clean
+from spreeze.store.files import loads
 
 MAX_ROWS = 1500
 MAX_COLUMNS, MAX_FILES, MAX_NOTES = 120, 16, 300
@@ -125,8 +125,8 @@ class RunTail:
         self._offsets[name] = offset + (len(lines) + 1 if lines else 0)
         for line in lines.splitlines():
             if len(line) <= MAX_LINE_BYTES:
-                with contextlib.suppress(ValueError, RecursionError):
-                    self._add(name.removesuffix(".jsonl"), json.loads(line))
+                with contextlib.suppress(ValueError):
+                    self._add(name.removesuffix(".jsonl"), loads(line))
         return len(data) == READ_BYTES
 
     def _add(self, role: str, record: Any) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from spreeze.algos.base import Algorithm
 from spreeze.learning.replay_memory import blocking_event
 from spreeze.learning.state import TrainingState, named
-from spreeze.learning.two_devices.updater import AnyUpdater
+from spreeze.learning.updaters import AnyUpdater
 
 
 class Verdict(Enum):

@@ -82,12 +82,18 @@ class SampledBatches:
 class HostSampledBatches(SampledBatches):
     """Batches sampled on the host, for a GPU that cannot read the replay."""
 
-    def __init__(self, replay: Replay, chunk: int, batch_size: int) -> None:
-        """Room for `chunk` batches, on the host and on the device."""
+    def __init__(
+        self,
+        replay: Replay,
+        chunk: int,
+        batch_size: int,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Room for `chunk` batches, on the host and on the device; None: draw from torch's generator."""
         device, width = replay.device, replay.layout.width
         super().__init__(replay.layout, chunk, batch_size, device)
         on_gpu = device.type == "cuda"
-        self._replay = replay
+        self._replay, self._generator = replay, generator
         self._sampled = torch.zeros(chunk * batch_size, width, pin_memory=on_gpu)
         self._copied = blocking_event() if on_gpu else None
 
@@ -96,9 +102,11 @@ class HostSampledBatches(SampledBatches):
         if self._copied is not None:
             self._copied.synchronize()
         replay = self._replay
-        index = replay.start + torch.randint(max(replay.num_rows, 1), (len(self._sampled),))
+        shape = (len(self._sampled),)
+        index = torch.randint(max(replay.num_rows, 1), shape, generator=self._generator)
+        index += replay.start
         index %= len(replay.rows)
         torch.index_select(replay.rows, 0, index, out=self._sampled)
         self.data.view_as(self._sampled).copy_(self._sampled, non_blocking=True)
         if self._copied is not None:
-            self._copied.record()
+            self._copied.record(torch.cuda.current_stream(replay.device))

@@ -109,6 +109,11 @@ class Replay:
         """The number of the oldest row in the window."""
         return self.num_inserted - self.num_rows
 
+    @property
+    def written(self) -> Tensor:
+        """Rows that have been written, on the device that learns, in no order."""
+        return self.data[: min(self.num_inserted, len(self.data))]
+
     def start_reading(self, first: int, into: Tensor) -> None:
         """Start to copy rows of the window to the host, from number `first` on, beside updates.
 

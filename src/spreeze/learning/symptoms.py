@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from spreeze.learning.replay import Replay
+from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.spec import EnvSpec
 
 LOOKED_AT = 16_384
@@ -33,10 +33,10 @@ class Symptoms(NamedTuple):
     """Share of the rows that end an episode."""
 
 
-def find_symptoms(replay: Replay, spec: EnvSpec) -> Symptoms:
+def find_symptoms(replay: AnyReplay, spec: EnvSpec) -> Symptoms:
     """Look at the rows that have been written. This waits for the device, so call it rarely."""
     columns = replay.layout.columns()
-    rows = replay.data[: min(replay.num_inserted, len(replay.data))]
+    rows = replay.written
     some = replay.newest(LOOKED_AT).to(rows.device)
     discount = rows[:, columns["discount"]]
     reward = _whole_rewards(rows[:, columns["reward"]], discount)

@@ -5,7 +5,8 @@ Both switch to the compiled form of the same function as soon as there is one (`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,9 @@ from spreeze.learning.state import (
     to_tensors,
 )
 from spreeze.learning.step import StepFunction, UpdateInputs, UpdateOutputs, UpdateStep
+
+ONE_CAPTURE = threading.Lock()
+"""Torch allows one capture at a time in a process; ranks are threads."""
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -47,7 +51,20 @@ class UpdateSetup:
     chunk: int = 1
     """Updates per call of `run`, rounded up to whole rounds."""
     num_ranks: int = 1
-    """How many processes share each batch; `replay` has the rows of this one."""
+    """How many ranks share each batch; `replay` has the rows of this one."""
+    seed: int | None = None
+    """Where the random numbers of this updater begin; None: they are torch's, which a checkpoint holds."""
+    captured: bool = True
+    """Whether a GPU may run a chunk as one CUDA graph."""
+
+
+class Generators:
+    """Random number generators of one updater, beside those of torch."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        """On the device that learns, and on the host."""
+        self.device = torch.Generator(device).manual_seed(seed)
+        self.host = torch.Generator().manual_seed(seed)
 
 
 class Updater:
@@ -65,7 +82,11 @@ class Updater:
         self.plain = UpdateStep(setup.algorithm, replay.layout, self.part, setup.num_ranks)
         """The update that is not compiled."""
         self.layout, self.device = replay.layout, replay.device
-        self._num_ranks = setup.num_ranks
+        self.num_ranks = setup.num_ranks
+        self.followers: Sequence[Updater] = ()
+        """Updaters of other ranks, which run the compiled form that this one runs."""
+        self._captured = setup.captured and self.device.type == "cuda"
+        self._random = None if setup.seed is None else Generators(self.device, setup.seed)
         self._round = setup.algorithm.config.critic_updates()
         self._replay = replay
         self._action_size = replay.layout.size("action")
@@ -105,7 +126,7 @@ class Updater:
 
     def prepare(self) -> None:
         """Get ready to run with the current batch size. This needs no transitions yet."""
-        if self.batch_size not in self._prepared:
+        if not self.is_prepared:
             self._prepared[self.batch_size] = self._prepare()
 
     def install_compiled(self, batch_size: int, step: StepFunction) -> None:
@@ -113,8 +134,16 @@ class Updater:
         self._compiled[batch_size] = step
         self._prepared.pop(batch_size, None)
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is ready to run with the current batch size."""
+        return self.batch_size in self._prepared
+
     def pause(self) -> None:
         """Stop work in other threads until the next `run`: here there is none."""
+
+    def close(self) -> None:
+        """End other threads: here there are none."""
 
     def release(self) -> None:
         """Free captured graphs and batches. Compiled forms stay."""
@@ -189,20 +218,24 @@ class Updater:
         """The batches of one chunk, if the device cannot read the replay."""
         if self._replay.sampled_on_host and batch_size not in self._batches:
             self._batches[batch_size] = HostSampledBatches(
-                self._replay, self._num_rounds, self._rows_per_round(batch_size)
+                self._replay,
+                self._num_rounds,
+                self._rows_per_round(batch_size),
+                self._random.host if self._random else None,
             )
         return self._batches.get(batch_size)
 
     def _draw_random(self, num: int, batch_size: int) -> tuple[Tensor, Tensor]:
         """Uniform numbers and noise for `num` rounds."""
         rows = self._rows_per_round(batch_size)
-        uniform = torch.rand(num, rows, device=self.device)
+        generator = self._random.device if self._random else None
+        uniform = torch.rand(num, rows, device=self.device, generator=generator)
         shape = (num, 2, rows, self._action_size)
-        return uniform, torch.randn(shape, device=self.device)
+        return uniform, torch.randn(shape, device=self.device, generator=generator)
 
     def _rows_per_round(self, batch_size: int) -> int:
         """Rows that one round draws: of each batch those that are this rank's."""
-        return self._round * (batch_size // self._num_ranks)
+        return self._round * (batch_size // self.num_ranks)
 
     def _take_over(self, state: TrainingState, metrics: Tensor) -> None:
         if self.device.type == "cpu":
@@ -217,7 +250,7 @@ class Updater:
 
     def _prepare(self) -> Callable[[], None]:
         """The fastest way to run a chunk on this device."""
-        return self.run_eager if self.device.type == "cpu" else self._capture()
+        return self._capture() if self._captured else self.run_eager
 
     def _capture(self) -> Callable[[], None]:
         """One CUDA graph of the whole chunk: one launch instead of hundreds per update."""
@@ -228,6 +261,8 @@ class Updater:
         current = torch.cuda.current_stream(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()
+        if self._random is not None:
+            graph.register_generator_state(self._random.device)
         stream.wait_stream(current)
         try:
             with torch.cuda.stream(stream):
@@ -235,7 +270,11 @@ class Updater:
                     self.run_eager()
             current.wait_stream(stream)
             # Thread-local: another thread may be loading the compiled form.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            # And on this device's stream: torch's own is on the device of the first capture.
+            with (
+                ONE_CAPTURE,
+                torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
+            ):
                 self.run_eager()
         finally:  # even when out of memory: the warm-up must not change the state
             current.wait_stream(stream)

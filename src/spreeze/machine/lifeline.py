@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import re
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 END_S, LOOK_AGAIN_S = 3.0, 0.005
 OWNER = "SPREEZE_ROLE"
-"""Programs inherit this variable: the pid of the role that has started them, directly or not."""
+"""Programs inherit this variable: the name of the role that has started them, directly or not."""
+MARK = re.compile(r"/memfd:spreeze role (\S+)")
+"""Processes that are only forked inherit this mapping, with the same name."""
+
+
+_marks: list[mmap.mmap] = []
 
 
 def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
@@ -29,14 +37,25 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_children(keep: Collection[int]) -> bool:
-    """Kill and reap the children of this process but those in `keep` and what these own.
+def own_what_starts(name: str) -> None:
+    """Mark all that this process starts from now on as its own. No other process ever has this name."""
+    os.environ[OWNER] = name
+    with suppress(OSError):  # too many files
+        file = os.memfd_create(f"spreeze role {name}")
+        os.truncate(file, mmap.PAGESIZE)
+        _marks.append(mmap.mmap(file, mmap.PAGESIZE))
+        os.close(file)
+
+
+def end_children(keep: Mapping[int, str]) -> bool:
+    """Kill and reap the children of this process but those with the pids in `keep`, and what these own by their names.
 
     True if it must be called again: what a killed child has started comes to this process, if it has
     adopted orphans.
     """
     children = [child for child in psutil.Process().children() if child.pid not in keep]
-    others = [child.pid for child in children if _owner(child) not in keep]
+    names = set(keep.values())
+    others = [child.pid for child in children if _owner(child) not in names]
     for pid in others:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -45,10 +64,14 @@ def end_children(keep: Collection[int]) -> bool:
     return bool(others)
 
 
-def _owner(process: psutil.Process) -> int | None:
-    """The role that has started it; None for a process that was only forked, or whose variables were cleared."""
-    with suppress(psutil.Error, OSError, KeyError, ValueError):
-        return int(process.environ()[OWNER])
+def _owner(process: psutil.Process) -> str | None:
+    """The role that has started it; None if it was started without the variables of its parent."""
+    with suppress(OSError, ValueError):
+        if found := MARK.search(Path(f"/proc/{process.pid}/maps").read_text(errors="replace")):
+            return found[1]
+    with suppress(psutil.Error, OSError):
+        variables: dict[str, str] = process.environ()
+        return variables.get(OWNER)
     return None
 
 
@@ -68,5 +91,5 @@ def end_descendants(limit_s: float = END_S) -> None:
         for process in family:
             with suppress(psutil.Error):
                 process.kill()
-        end_children(keep=())
+        end_children(keep={})
         time.sleep(LOOK_AGAIN_S)

@@ -25,32 +25,29 @@ class Pace:
     Steps and updates count from where learning began. So after a restart or a resume neither side has
     to catch up with what the other did before. A ratio that changes during the run applies only to
     the steps after the change: applied to all steps so far, a higher one would stop the samplers until
-    the updates have caught up.
+    the updates have caught up. Both sides count from the same place, or each could wait for the other.
     """
 
     def __init__(self, steps: int, updates: int, max_updates_per_step: float) -> None:
         """Learning begins at so many env steps, and after so many updates."""
-        self._began = steps, updates
-        self._max_ratio = max_updates_per_step
-        self._ratio = 0.0
         self._steps, self._updates = steps, updates
+        self._max_ratio, self._min_ratio = max_updates_per_step, 0.0
 
-    def may_update(self, updates: int, steps: int, max_updates_per_step: float = 0.0) -> bool:
-        """Whether the learner, after `updates`, may do another one; samplers are at `steps` now.
-
-        `max_updates_per_step`: the largest ratio from now on; 0 for the one it began with.
-        """
-        if max_updates_per_step not in (0.0, self._max_ratio):
-            self._began, self._max_ratio = (steps, updates), max_updates_per_step
-        first_step, first_update = self._began
-        return updates - first_update < self._max_ratio * max(steps - first_step, 0)
-
-    def allowed_steps(self, updates: int, min_updates_per_step: float, steps: int) -> int:
-        """Env steps that samplers may reach after `updates`; they are at `steps` now."""
-        if self._ratio > 0 and min_updates_per_step not in (0.0, self._ratio):
+    def set_ratios(self, least: float, most: float, updates: int, steps: int) -> None:
+        """Smallest and largest updates per env step from now on; 0: as before. Learner and samplers are here."""
+        least, most = least or self._min_ratio, most or self._max_ratio
+        changed = most != self._max_ratio or (self._min_ratio > 0 and least != self._min_ratio)
+        if changed and updates > self._updates:
             self._steps, self._updates = steps, updates
-        self._ratio = min_updates_per_step or self._ratio
-        return allowed_steps(self._steps, updates - self._updates, min_updates_per_step)
+        self._min_ratio, self._max_ratio = least, most
+
+    def may_update(self, updates: int, steps: int) -> bool:
+        """Whether the learner, after `updates`, may do another one; samplers are at `steps` now."""
+        return updates - self._updates < self._max_ratio * max(steps - self._steps, 0)
+
+    def allowed_steps(self, updates: int) -> int:
+        """Env steps that samplers may reach after `updates`."""
+        return allowed_steps(self._steps, updates - self._updates, self._min_ratio)
 
 
 class LimitForecast:

@@ -54,7 +54,8 @@ class Observers:
         self._page = page
         self.page, self.status = page.address, {"url": page.url}
         self.notes += page.notes
-        payload = cloudpickle.dumps((self._run_dir.path, page.access, self._learner_cores))
+        shown = (self._run_dir.path.parent, self._run_dir.path.name)
+        payload = cloudpickle.dumps((*shown, page.access, self._learner_cores))
         function = "spreeze.dashboard.server:observer_main"
         fds = (self._end_reader, page.listening.fileno())
         self.all.append(Observer("dashboard", function, payload, fds))

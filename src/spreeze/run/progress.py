@@ -188,7 +188,7 @@ class Progress:
             "best_return": snap.best_return,
             "final_return": snap.eval_return,
             "policy_lag_mean": self._lag.value,
-            "exchange_age_mean": self._age.value if len(config.devices) > 1 else None,
+            "exchange_age_mean": self._age.value if config.is_split else None,
             "updates_per_step": round(snap.updates / max(snap.env_steps, 1), 6),
             "rows_lost": int(control.learner["rows_lost"]),
             "steps_rejected": int(control.samplers["rejected"].sum()),

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from selectors import EVENT_READ, DefaultSelector
@@ -71,12 +71,20 @@ class SideBySide:
     """Runs in processes of their own, each on its share of the cores."""
 
     def __init__(
-        self, commands: Iterable[RunCommand], at_once: int, show: Callable[[str, str], None]
+        self,
+        next_command: Callable[[], RunCommand | None],
+        at_once: int,
+        show: Callable[[str, str], None],
+        look: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start nothing yet. The next command is asked for when cores are free; `show` gets labels and printed lines."""
+        """Start nothing yet.
+
+        `next_command` is asked whenever cores are free; None if there is none now. `show` gets labels and printed
+        lines. `look` is called several times per second while runs go on.
+        """
         self.signal: int | None = None
         """The first signal that came."""
-        self._waiting = iter(commands)
+        self._next_command, self._look = next_command, look
         self._free = share_cores(sorted(os.sched_getaffinity(0)), at_once)
         # What several would measure before they start is disturbed by the others.
         self._variables = {"SPREEZE_PROBE": "0"} if at_once > 1 else {}
@@ -94,16 +102,23 @@ class SideBySide:
                             self._selector.unregister(key.fileobj)
                     for child in [one for one in self._running if one.process.poll() is not None]:
                         yield self._end(child)
+                    self._look()
             finally:
                 for child in self._running:
                     child.process.kill()
                     child.close()
 
+    def stop(self, label: str) -> None:
+        """Ask a run to end politely."""
+        for child in self._running:
+            if child.command.label == label:
+                child.process.send_signal(signal.SIGTERM)
+
     def _start_all(self) -> bool:
         """Start a run on all cores that are free; False if there is nothing to start now."""
         started = False
         while self._free and self.signal is None:
-            if (command := next(self._waiting, None)) is None:
+            if (command := self._next_command()) is None:
                 break
             child = _Child(command, self._free.pop(), self._variables, self._show)
             self._running.append(child)

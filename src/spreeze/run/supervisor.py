@@ -288,5 +288,5 @@ class Supervisor:
 
 def _controller(plan: Plan, control: Control) -> Controller:
     measured = plan.measured
-    expected_hz = batches_worth_a_try(measured, plan.config.devices) if measured else {}
+    expected_hz = batches_worth_a_try(measured, plan.config) if measured else {}
     return Controller(plan.config, chosen_knobs(plan), expected_hz, control)

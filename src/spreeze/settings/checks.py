@@ -13,7 +13,7 @@ from typing import Any
 
 from spreeze.knobs import flag, knobs_of
 from spreeze.settings.cluster import check_cluster
-from spreeze.settings.config import SECTIONS, Config
+from spreeze.settings.config import RANKS, SECTIONS, Config
 from spreeze.settings.parse import (
     MAX_TRACE_S,
     parse_arguments,
@@ -140,20 +140,36 @@ def _check_target(config: Config) -> Iterator[str]:
 
 def check_devices(device: str, same_allowed: bool, option: str = "--device") -> list[str]:
     """Whether the value of `option` names devices that go together."""
-    names = device.split(",")
+    names, shared = re.split(r"[,+]", device), "+" in device
     if device != "auto" and not all(re.fullmatch(r"cpu|cuda(:\d+)?", name) for name in names):
         return [
-            f"{option} {device}: must be auto, cpu, cuda or cuda:0, or two of them with a comma: cuda:0,cuda:1."
+            f"{option} {device}: must be auto, cpu, cuda or cuda:0; cuda:0,cuda:1 for critic and actor on "
+            "two; cuda:0+cuda:1 for several that share each batch."
         ]
-    if len(names) > 2:
+    if shared and "," in device:
         return [
-            f"{option} {device}: two devices at most, the critic's and the actor's: {names[0]},{names[1]}."
+            f"{option} {device}: either a comma, for critic and actor on two devices, or + between devices "
+            f"that share each batch: {'+'.join(names)}."
+        ]
+    if shared and len(names) not in RANKS:
+        return [
+            f"{option} {device}: these are {len(names)} devices, and batches are divided among "
+            f"2, 4 or 8: {'+'.join(names[: max((n for n in RANKS if n < len(names)), default=1)])}."
+        ]
+    if shared and len({name.partition(":")[0] for name in names}) > 1:
+        return [
+            f"{option} {device}: devices that share each batch wait for each other, so they must be of one kind."
+        ]
+    if len(names) > 2 and not shared:
+        return [
+            f"{option} {device}: two devices at most, the critic's and the actor's: {names[0]},{names[1]}. "
+            f"Or all of them share each batch: {'+'.join(names)}."
         ]
     gpus = ["cuda:0" if name == "cuda" else name for name in names if name != "cpu"]
     if len(gpus) > len(set(gpus)) and not same_allowed:
         return [
             f"{option} {device}: that is one GPU twice. Name it once, or add --learner.same-device "
-            "to share it between critic and actor."
+            "to share it."
         ]
     return []
 
@@ -167,6 +183,12 @@ def _check_sizes(config: Config) -> Iterator[str]:
     ):
         if value != "auto" and capacity != "auto" and value > capacity:
             yield f"{flag(name)} {value} is larger than --replay.capacity {capacity}: {why}."
+    batch, ranks = config.learner.batch_size, config.num_ranks
+    if batch != "auto" and batch % ranks:
+        yield (
+            f"--learner.batch-size {batch} cannot be divided among the {ranks} devices of --device "
+            f"{config.device}: {max(batch - batch % ranks, ranks)} can."
+        )
     if bounds != "auto" and bounds[1] == 0:
         yield (
             f"--learner.ratio-bounds {bounds[0]} {bounds[1]}: the larger one must be above 0, "

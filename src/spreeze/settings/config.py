@@ -7,6 +7,7 @@ in `settings.auto` replaces every "auto" before the run and keeps the reason.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
@@ -80,7 +81,7 @@ class Config:
     )
     device: str = knob(
         "auto",
-        "Where networks train: auto, cpu, cuda, cuda:0. Two with a comma: critic on the first, actor on the second.",
+        "Where networks train: auto, cpu, cuda:0. cuda:0,cuda:1: critic and actor apart. cuda:0+cuda:1: both share each batch.",
     )
     cores: Literal["separate", "shared"] | Auto = knob(
         "auto",
@@ -170,8 +171,18 @@ class Config:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Where networks train: one device for both, or the critic's and the actor's."""
-        return tuple(self.device.split(","))
+        """Where networks train: one device, the critic's and the actor's, or those that share each batch."""
+        return tuple(re.split(r"[,+]", self.device))
+
+    @property
+    def is_split(self) -> bool:
+        """Whether critic and actor train on two devices."""
+        return "," in self.device
+
+    @property
+    def num_ranks(self) -> int:
+        """How many devices share each batch."""
+        return 1 if self.is_split else len(self.devices)
 
     @property
     def learner_cores(self) -> int:
@@ -183,6 +194,8 @@ class Config:
         return dataclasses.asdict(self)
 
 
+RANKS = (2, 4, 8)
+"""How many devices may share each batch: numbers that divide powers of two."""
 SECTIONS = {
     "simulation": "env",
     "sampler": "sampler",

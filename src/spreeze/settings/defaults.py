@@ -65,7 +65,9 @@ def config_with(config: Config, knobs: Mapping[str, Any]) -> Config:
     """The config with knobs changed, by name: `seed`, `learner.batch_size`."""
     known = knob_names(config)
     if unknown := [name for name in knobs if name not in known]:
-        raise UsageError([f"there is no knob {name!r}{_why(name, known, str)}" for name in unknown])
+        raise UsageError(
+            [f"there is no knob {name!r}{why_unknown(name, known)}" for name in unknown]
+        )
     top: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for name, value in knobs.items():
@@ -89,14 +91,14 @@ def check_flags(flags: Mapping[str, str], config: Config) -> None:
         if knob is not None and not value and knob.type is not bool:
             problems.append(f"{flag(name)}: a value is missing; it must be {knob.allowed}.")
         elif knob is None and (switch is None or switch.type is not bool):
-            problems.append(f"{flag(name)}: there is no such flag{_why(name, knobs, flag)}")
+            problems.append(f"{flag(name)}: there is no such flag{why_unknown(name, knobs, flag)}")
         elif knob is not None and value:
             problems.extend(filter(None, [knob.problem_as_typed(flag(name), value)]))
     if problems:
         raise UsageError(problems)
 
 
-def _why(name: str, known: Collection[str], spell: Callable[[str], str]) -> str:
+def why_unknown(name: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
     """What follows "there is no such knob"."""
     if name.startswith("algo."):
         last = name.removeprefix("algo.")

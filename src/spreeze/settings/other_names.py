@@ -25,7 +25,6 @@ OURS: dict[str, tuple[str, ...]] = {
     "gpu": ("device",),
     "num_gpus": ("device",),
     "torch_deterministic": ("serial",),
-    "num_samples": ("seeds",),
     "reset_num_timesteps": ("resume",),
     "env_kwargs": ("env.kwargs",),
     "env_config": ("env.kwargs",),
@@ -123,10 +122,15 @@ ONE_REPLAY = "there is one kind of replay; algo.priority draws rows by priority"
 NOT_IN_PPO = "PPO here does without it"
 NO_GSDE = "gSDE is not implemented; algo.lasting_noise makes noise that lasts for several steps"
 
+SWEEP = "a sweep is a command: spreeze sweep ENV --space FILE --trials N"
+
 WITHOUT: dict[str, str] = {
     "env": NAMED_FIRST,
     "env_id": NAMED_FIRST,
     "env_name": NAMED_FIRST,
+    "num_samples": SWEEP,
+    "optimize_hyperparameters": SWEEP,
+    "n_trials": SWEEP,
     "config": "settings are single knobs; `preset` names a set of them",
     "policy": NETWORKS_FOLLOW,
     "policy_class": NETWORKS_FOLLOW,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
+
+from spreeze.store.files import loads
 
 SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNTS = {"": 1.0, "k": 1e3, "m": 1e6}
@@ -52,7 +53,7 @@ def parse_arguments(text: str, option: str = "--env.kwargs") -> dict[str, Any]:
     """The arguments of an environment in '{"goal": 2}'."""
     why = "not an object"
     try:
-        if isinstance(found := json.loads(text), dict):
+        if isinstance(found := loads(text), dict):
             return found
     except ValueError as error:
         why = str(error)

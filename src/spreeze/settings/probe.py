@@ -12,36 +12,35 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from spreeze.algos import build_algorithm, find_algorithm
+from spreeze.algos import find_algorithm
 from spreeze.algos.base import update_knobs
 from spreeze.machine.cache import cache_folder
 from spreeze.machine.facts import cpu_name
 from spreeze.policy import Policy, PolicyForm
-from spreeze.rows import as_matrix, row_layout
 from spreeze.settings.speed import learning_speed
+from spreeze.settings.update_rates import (
+    TURN_S,
+    calls_per_second,
+    shared_rates,
+    split_rate,
+    update_rate,
+)
 from spreeze.spec import EnvSpec
 from spreeze.store.files import write_atomic
-
-if TYPE_CHECKING:
-    from spreeze.learning.updater import UpdateSetup
 
 ENVS = (4, 8, 16, 32)
 CPU_BATCHES = (128, 256, 512, 1024, 2048)
 GPU_BATCHES = (256, 1024, 2048, 4096, 8192, 16384, 32768)
 THREADS = (1, 2, 4, 8, 16)
-ROWS, CHUNK, SPLIT_CHUNKS = 50_000, 4, 8
-TURN_S, SLOWEST_S = 0.12, 0.25
-"""How long each rate is measured; an update slower than the second ends the search for larger batches."""
-PROBE_RATES = (1e-4, 0.005)
-"""Learning rate and tau; they do not change how long an update takes."""
+SLOWEST_S = 0.25
+"""An update slower than this ends the search for larger batches."""
 
 
 def probe_allowed() -> bool:
@@ -59,6 +58,8 @@ class ProbeRequest:
     device: str
     second: str | None = None
     """A second device for the actor: training on both is measured too."""
+    ranks: tuple[str, ...] = ()
+    """Devices that may share each batch: training on all of them is measured too."""
     gpu: str
     precision: str
     cores: int
@@ -95,6 +96,10 @@ class ProbeResult:
     """Updates per second by batch size, before compilation."""
     split_hz: dict[int, float] = dataclasses.field(default_factory=dict)
     """The same with the actor on a second device."""
+    shared_hz: dict[int, float] = dataclasses.field(default_factory=dict)
+    """The same on several devices that share each batch."""
+    not_shared: str | None = None
+    """Why they cannot."""
     too_large: int | None
     """A batch size that did not fit in memory."""
     seconds: float
@@ -110,7 +115,7 @@ def load_cached(request: ProbeRequest) -> ProbeResult | None:
     """The cached result, if there is one."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
         stored = json.loads(request.path().read_text())
-        for name in ("act_us", "thread_hz", "update_hz", "split_hz"):
+        for name in ("act_us", "thread_hz", "update_hz", "split_hz", "shared_hz"):
             stored[name] = {int(key): float(value) for key, value in stored[name].items()}
         return ProbeResult(**stored, file=request.path())
     return None
@@ -149,14 +154,14 @@ def measure(request: ProbeRequest) -> ProbeResult:
     if threads is None:
         for num in [num for num in THREADS if num < max(request.cores, 2)]:
             torch.set_num_threads(num)
-            thread_hz[num] = _update_hz(request, spec, batches[0])
+            thread_hz[num] = update_rate(request, spec, batches[0])
         threads = best_threads(thread_hz, request.cores)
     torch.set_num_threads(threads)
     update_hz: dict[int, float] = {}
     too_large = None
     for batch in batches:
         try:
-            update_hz[batch] = _update_hz(request, spec, batch)
+            update_hz[batch] = update_rate(request, spec, batch)
         except RuntimeError as error:
             if not out_of_memory(error) or not update_hz:
                 raise
@@ -164,12 +169,17 @@ def measure(request: ProbeRequest) -> ProbeResult:
             break
         if update_hz[batch] < 1 / SLOWEST_S:
             break
-    split_hz = {batch: _split_hz(request, spec, batch) for batch in update_hz if request.second}
+    split_hz = {batch: split_rate(request, spec, batch) for batch in update_hz if request.second}
+    shared_hz, not_shared = (
+        shared_rates(request, spec, list(update_hz)) if request.ranks else ({}, None)
+    )
     return ProbeResult(
         act_us=act_us,
         thread_hz=thread_hz,
         update_hz=update_hz,
         split_hz=split_hz,
+        shared_hz=shared_hz,
+        not_shared=not_shared,
         too_large=too_large,
         seconds=round(time.monotonic() - began, 2),
     )
@@ -179,72 +189,4 @@ def _act_us(spec: EnvSpec, form: PolicyForm, num_envs: int) -> float:
     policy = Policy(spec, form)
     policy.vector[:] = np.random.default_rng(0).normal(0, 0.05, policy.vector.size)
     obs = np.zeros((num_envs, spec.obs_size), np.float32)
-    return 1e6 / _rate(lambda: policy.act(obs, True), TURN_S / 6)
-
-
-def _update_hz(request: ProbeRequest, spec: EnvSpec, batch: int) -> float:
-    """Updates per second on one device, before compilation."""
-    import torch
-
-    from spreeze.learning.updater import Updater
-
-    updater = Updater(_update_setup(request, spec, batch))
-
-    def run() -> None:
-        updater.run()
-        if updater.device.type == "cuda":
-            torch.cuda.synchronize(updater.device)
-
-    return updater.chunk * _rate(run, TURN_S)
-
-
-def _split_hz(request: ProbeRequest, spec: EnvSpec, batch: int) -> float:
-    """The same on two devices, over several chunks: after a single one, one device waits for the other."""
-    import torch
-
-    from spreeze.learning.two_devices.updater import TwoDeviceUpdater
-
-    second = torch.device(str(request.second))
-    pair = TwoDeviceUpdater(_update_setup(request, spec, batch), second)
-
-    def run() -> None:
-        for _ in range(SPLIT_CHUNKS):
-            pair.run()
-        pair.pause()
-        if pair.device.type == "cuda":
-            torch.cuda.synchronize(pair.device)
-
-    return SPLIT_CHUNKS * pair.chunk * _rate(run, TURN_S)
-
-
-def _update_setup(request: ProbeRequest, spec: EnvSpec, batch: int) -> UpdateSetup:
-    """What an updater needs, with random transitions."""
-    import torch
-
-    from spreeze.learning.replay import Replay
-    from spreeze.learning.state import init_state
-    from spreeze.learning.updater import UpdateSetup
-    from spreeze.networks import unfused_arithmetic
-
-    device = torch.device(request.device)
-    if device.index is not None:
-        torch.cuda.set_device(device)
-    arithmetic = unfused_arithmetic(request.precision)
-    algorithm = build_algorithm(request.algo, request.hyper, spec, arithmetic)
-    layout = row_layout(spec, algorithm.config.row_format())
-    replay = Replay(layout, ROWS, device, prioritised=algorithm.config.prioritised)
-    rows = np.zeros(ROWS, layout.dtype)
-    as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
-    replay.insert(rows)
-    state, chunk = init_state(algorithm, 0, device), CHUNK if device.type == "cuda" else 1
-    return UpdateSetup(algorithm, replay, state, batch, PROBE_RATES, chunk)
-
-
-def _rate(function: Callable[[], Any], seconds: float) -> float:
-    """Calls per second."""
-    function()  # first-time costs do not count
-    began, calls = time.perf_counter(), 0
-    while calls < 2 or time.perf_counter() - began < seconds:
-        function()
-        calls += 1
-    return calls / (time.perf_counter() - began)
+    return 1e6 / calls_per_second(lambda: policy.act(obs, True), TURN_S / 6)

@@ -103,7 +103,7 @@ class LearnerConfig:
     )
     same_device: bool = knob(
         False,
-        "Let --device name one GPU twice: critic and actor share it, each on its own CUDA stream.",
+        "Let --device name one GPU twice: critic and actor share it, or the two that share each batch.",
     )
     precision: Literal["float32", "tf32", "bf16"] | Auto = knob(
         "auto",

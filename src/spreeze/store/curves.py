@@ -71,9 +71,9 @@ class Estimate(NamedTuple):
     high: float
 
 
-def read_curve(run: RunDir) -> Numbers:
+def read_curve(run: RunDir, metric: str = "eval/mean_reward") -> Numbers:
     """Read the evaluations of a run, finished or not."""
-    names = ("time_s", "env_steps", "updates", "eval/mean_reward")
+    names = ("time_s", "env_steps", "updates", metric)
     rows: list[list[float]] = []
     with (
         contextlib.suppress(FileNotFoundError, DamagedFile),

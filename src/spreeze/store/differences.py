@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spreeze.store.files import loads
+
 Knobs = dict[str, Any]
 """Values by the name of the knob: `algo`, `learner.batch_size`."""
 
@@ -39,7 +41,7 @@ def compared_knobs(config: Mapping[str, Any]) -> Knobs:
 def _arguments(text: Any) -> Any:
     """Arguments of an environment in one form, however they were typed; None for none."""
     try:
-        found = json.loads(text, parse_float=_whole_if_equal) if isinstance(text, str) else text
+        found = loads(text, parse_float=_whole_if_equal) if isinstance(text, str) else text
     except ValueError:
         return text
     return json.dumps(found, sort_keys=True) if found else None

@@ -117,12 +117,18 @@ def read_json(folder: Path, *names: str, limit: int = MAX_JSON_BYTES) -> dict[st
     return parse_json(read_inside(folder, *names, limit=limit), str(folder.joinpath(*names)))
 
 
+def loads(text: str | bytes, **options: Any) -> Any:
+    """As `json.loads`, but text that is nested too deeply is a ValueError, too."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
     """A JSON object from bytes. `name` is for the message of the DamagedFile that is raised otherwise."""
     try:
-        value = json.loads(content.decode(), parse_constant=lambda _: None)  # NaN is no number
-    except RecursionError:
-        raise DamagedFile(f"{name} is nested too deeply.") from None
+        value = loads(content.decode(), parse_constant=lambda _: None)  # NaN is no number
     except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
         raise DamagedFile(f"{name} is not valid JSON: {error}.") from None
     if not isinstance(value, dict):

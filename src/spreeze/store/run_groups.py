@@ -117,10 +117,9 @@ def _as_group(task: str, label: str, members: Sequence[_Member]) -> Group:
 
 def _read_times(group: Group, members: Sequence[_Member]) -> None:
     """When each run reached its target, if all that have ended had the same one."""
-    targets = {member.config.get("target") for member in members}
+    target, *others = (member.config.get("target") for member in members)
     summaries = [member.run.read("summary") for member in members]
-    target = targets.pop() if len(targets) == 1 else None
-    if not is_number(target) or not all(summaries):
+    if not is_number(target) or any(x != target for x in others) or not all(summaries):
         return
     group.target = float(target)  # type: ignore[arg-type]
     for member, summary in zip(members, summaries, strict=True):

@@ -9,7 +9,6 @@ logs/<role>-<i>.error is the newest error of that role's environments.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.errors import DamagedFile, UsageError
-from spreeze.store.files import read_json, replace_bytes
+from spreeze.store.files import loads, read_json, replace_bytes
 from spreeze.text import plain, suggest
 
 LINKS = ("best", "last")
@@ -108,7 +107,7 @@ class RunDir:
         """The arguments that the run gave its environments, if its config says so."""
         text = self._simulation().get("kwargs")
         try:
-            return _mapping(json.loads(text)) if isinstance(text, str) else {}
+            return _mapping(loads(text)) if isinstance(text, str) else {}
         except ValueError:
             return {}
 

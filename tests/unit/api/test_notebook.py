@@ -16,7 +16,7 @@ from spreeze.machine.facts import Machine
 from spreeze.run.plan import make_plan
 from spreeze.run.snapshot import Snapshot
 from spreeze.run.start_up import Milestone
-from spreeze.settings.defaults import default_config
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.spec import EnvSpec
 from spreeze.store.rundir import RunDir
 
@@ -81,6 +81,20 @@ def test_one_output_shows_the_run_while_it_goes_on(cell: Notebook, tmp_path: Pat
     assert "--learner.batch-size" in last
     assert "-300" in last
     assert "<polyline" in last
+
+
+def test_the_output_says_what_a_start_waits_for_until_it_ends(
+    cell: Notebook, tmp_path: Path
+) -> None:
+    with NotebookScreen() as screen:
+        snap = Snapshot(awaited=Milestone.LEARNER, compiling=True)
+        screen(snap, RunDir(tmp_path), config_with(CONFIG, {"learner.warmup_rows": 1000}))
+        assert "the learner loads torch" in cell.shown[-1]
+        assert "limit" not in cell.shown[-1]
+        assert "compiling" in cell.shown[-1]
+    with NotebookScreen() as screen:
+        screen.announce(Milestone.ENVIRONMENT)
+    assert "trying" not in cell.shown[-1], "the run was refused"
 
 
 def test_updates_are_rare_but_the_last_state_is_shown(

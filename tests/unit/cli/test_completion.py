@@ -40,6 +40,8 @@ def script(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[[str]
         ("spreeze bench learner --devi", ["--device", "--devices"]),
         ("spreeze plot --x ", ["time", "steps", "updates"]),
         ("spreeze completion f", ["fish"]),
+        ("spreeze sweep --pruner h", ["halving", "hyperband"]),
+        ("spreeze sweep --learner.batch", ["--learner.batch-size"]),
         ("spreeze eval --checkpoint ", ["best", "last"]),
         ("spreeze eval --s", ["--seed"]),
     ],

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from fake_runs import make_run
 from spreeze.cli.commands.runs import main
@@ -40,6 +41,27 @@ def test_the_table_says_what_each_run_is_and_can_be_sorted(
     ]
     with pytest.raises(UsageError, match=r"--sort sed: .*Did you mean seed"):
         main([str(tmp_path), "--sort", "sed"], 0.0)
+
+
+def test_a_narrow_terminal_shows_what_people_look_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, "Pendulum-v1-sac-0-20261119-155023")
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "60")):
+        monkeypatch.setenv(name, value)
+
+    def shown(*flags: str) -> tuple[list[str], str]:
+        main([str(tmp_path), *flags], 0.0)
+        printed = Text.from_ansi(capsys.readouterr().out).plain
+        head, row, more = printed.splitlines()
+        assert max(len(head), len(row)) <= 60
+        return head.split(), more
+
+    head, more = shown()
+    assert head == ["run", "state", "best", "time"]
+    assert more.startswith("Not shown: task, algo, seed, final, steps, ")
+    head, _ = shown("--sort", "updates")
+    assert head == ["run", "state", "best", "updates"]
 
 
 def test_runs_are_compared_by_setting_over_their_seeds(

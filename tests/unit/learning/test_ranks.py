@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 import cases
-from ranked import on_ranks
+from ranked import on_ranks, whole
 from spreeze.algos.base import Algorithm
 from spreeze.learning.state import TrainingState, init_state
 from spreeze.learning.step import UpdateInputs, UpdateOutputs, UpdateStep
@@ -23,12 +22,6 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("sac", "Box", {"priority": 0.6, "max_grad_norm": 0.1}),
     ("td3", "Box", {"normalise_obs": True, "normalise_reward": True, "policy_delay": 3}),
 ]
-
-
-def whole(parts: Sequence[Tensor], num_shares: int, dim: int = 0) -> Tensor:
-    """The rows of one device in a round: for each critic update those of rank after rank."""
-    shares = zip(*(part.chunk(num_shares, dim) for part in parts), strict=True)
-    return torch.cat([torch.cat(share, dim) for share in shares], dim)
 
 
 class Drawn:

@@ -239,7 +239,7 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch, refused: Any) -> None:
 
 def started(ctx: Any) -> tuple[Replay, Updater, Any]:
     algorithm = build(SACConfig(hidden=(16,)), SPEC)
-    replay, state = allocate(ctx, algorithm, CPU)
+    replay, state = allocate(ctx, algorithm, [CPU])
     replay.insert(numbered(0, 500))
     updater = Updater(UpdateSetup(algorithm, replay, state, 1000, (1e-3, 0.01)))
     return replay, updater, UpdateRunner(ctx, updater, replay)

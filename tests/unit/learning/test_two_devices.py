@@ -343,6 +343,10 @@ def test_gpus_that_cannot_reach_each_other_go_through_the_host(
         ("cuda:0,", ["cuda:0,cuda:1"]),
         ("cuda:0;cuda:1", ["cuda:0,cuda:1"]),
         ("cpu,tpu", ["--device cpu,tpu"]),
+        ("cuda:0+cuda:0", ["one GPU twice", "--learner.same-device"]),
+        ("cuda:0+cuda:1+cuda:2", ["these are 3 devices", "2, 4 or 8: cuda:0+cuda:1."]),
+        ("cpu+cuda:0", ["one kind"]),
+        ("cuda:0,cuda:1+cuda:2", ["either a comma", "cuda:0+cuda:1+cuda:2"]),
     ],
 )
 def test_devices_that_do_not_go_together_are_refused(device: str, words: list[str]) -> None:
@@ -351,7 +355,8 @@ def test_devices_that_do_not_go_together_are_refused(device: str, words: list[st
 
 
 @pytest.mark.parametrize(
-    "device", ["auto", "cpu", "cuda:1", "cpu,cpu", "cuda,cpu", "cuda:0,cuda:1"]
+    "device",
+    ["auto", "cpu", "cuda:1", "cpu,cpu", "cuda,cpu", "cuda:0,cuda:1", "cpu+cpu", "cuda:0+cuda:1"],
 )
 def test_devices_that_go_together_are_not(device: str) -> None:
     assert check_devices(device, same_allowed=False) == []
@@ -375,7 +380,7 @@ def test_a_second_gpu_that_is_not_there_is_refused() -> None:
 
 def test_an_algorithm_without_an_actor_is_refused_two_devices() -> None:
     config = config_with(default_config(env="y"), {"device": "cpu,cpu"})
-    with pytest.raises(UsageError, match=r"dqn has no actor .*; ppo have"):
+    with pytest.raises(UsageError, match=r"dqn has no actor .* use ppo"):
         make_plan(config, cases.DISCRETE, ONE_GPU)
 
 
@@ -406,7 +411,7 @@ def chosen(machine: Machine, split_hz: dict[int, float], **knobs: Any) -> tuple[
 def test_two_gpus_are_taken_if_they_are_faster_and_the_reason_is_said() -> None:
     device, reason = chosen(TWO_GPUS, {256: 1500.0, 8192: 800.0})
     assert device == "cuda:0,cuda:1"
-    assert "500 on one GPU at batch 8192, 800 with critic and actor on two at 8192" in reason
+    assert "500 on one GPU at batch 8192, 800 with critic and actor on two at batch 8192" in reason
     device, reason = chosen(TWO_GPUS, {256: 900.0, 8192: 510.0})
     assert device == "cuda"
     assert "510 with critic and actor on two" in reason
@@ -416,7 +421,7 @@ def test_two_gpus_are_taken_if_they_are_faster_and_the_reason_is_said() -> None:
 
 def test_the_probe_measures_two_devices_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spreeze.settings.probe.CPU_BATCHES", (32, 64))
-    monkeypatch.setattr("spreeze.settings.probe.TURN_S", 0.01)
+    monkeypatch.setattr("spreeze.settings.update_rates.TURN_S", 0.01)
     question = ProbeRequest(
         algo="sac",
         hyper=dataclasses.asdict(ALGORITHMS["sac"].config(hidden=(8, 8))),

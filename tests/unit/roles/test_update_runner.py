@@ -16,8 +16,9 @@ from spreeze.learning.compiled.key import CompileKey
 from spreeze.learning.compiled.load import CompiledUpdate
 from spreeze.learning.compiled.verify import Verification
 from spreeze.learning.state import init_state
-from spreeze.learning.two_devices.updater import AnyUpdater, TwoDeviceUpdater
+from spreeze.learning.two_devices.updater import TwoDeviceUpdater
 from spreeze.learning.updater import Updater, UpdateSetup
+from spreeze.learning.updaters import AnyUpdater
 from spreeze.roles.learner import update_runner
 from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.roles.learner.update_runner import COMPILE_DELAY_S, UpdateRunner

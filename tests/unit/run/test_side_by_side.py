@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -48,10 +50,36 @@ def test_the_next_command_is_asked_for_when_a_run_has_ended() -> None:
             events.append(f"asked for {label}")
             yield RunCommand(label, ["calendar", "2024", month])
 
-    runs = SideBySide(commands(), 1, lambda label, line: events.append((label, line.strip())))
+    runs = SideBySide(
+        partial(next, commands(), None),
+        1,
+        lambda label, line: events.append((label, line.strip())),
+    )
     for ended in runs.train():
         events.append((ended.command.label, ended.code != 0))
     assert ("good", "January 2024") in events
     order = [x for x in events if x in ("asked for bad", ("good", False), ("bad", True))]
     assert order == [("good", False), "asked for bad", ("bad", True)]
+    assert runs.signal is None
+
+
+def test_a_run_is_asked_to_stop_while_the_others_go_on() -> None:
+    long = [
+        "timeit",
+        "-n",
+        "1",
+        "-r",
+        "1",
+        "import time; print('here', flush=True); time.sleep(60)",
+    ]
+    commands = iter([RunCommand("long", long), RunCommand("short", ["calendar", "2024", "1"])])
+    said: list[str] = []
+
+    def look() -> None:
+        if "here" in said:
+            runs.stop("long")
+
+    runs = SideBySide(partial(next, commands, None), 1, lambda _, line: said.append(line), look)
+    ended = {one.command.label: one.code for one in runs.train()}
+    assert ended == {"long": -signal.SIGTERM, "short": 0}
     assert runs.signal is None

@@ -324,6 +324,6 @@ def test_out_of_memory_ends_the_search_and_is_recorded(monkeypatch: pytest.Monke
             raise RuntimeError("CUDA out of memory")
         return 100.0
 
-    monkeypatch.setattr(probe, "_update_hz", rate)
+    monkeypatch.setattr(probe, "update_rate", rate)
     made = measure(request_for(device="cuda", threads=1))
     assert (list(made.update_hz), made.too_large) == ([256, 1024], 2048)

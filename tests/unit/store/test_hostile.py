@@ -20,12 +20,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spreeze import cli
+from spreeze.cli.comparison import compare, print_comparison
 from spreeze.dashboard.runs import RunIndex
 from spreeze.dashboard.tail import RunTail
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.policy import PolicyForm
 from spreeze.settings.checks import check_knobs
 from spreeze.settings.defaults import config_from_json, default_config
+from spreeze.settings.parse import parse_arguments
 from spreeze.spec import EnvSpec
 from spreeze.store.checkpoint import LoadedTraining, save_training
 from spreeze.store.files import parse_json
@@ -485,6 +487,40 @@ def test_any_metrics_are_read_and_copied_to_tensorboard(
     (run / "metrics" / "learner-0.jsonl").write_bytes(b"\n".join([*lines, b""]))
     assert all(isinstance(record, dict) for _, record in MetricsReader(run / "metrics").read_new())
     TensorBoard(run).close()
+
+
+STORED = json.loads((GOLDEN / "config.json").read_text())
+DEEP = "[" * 100_000
+EVALUATION = {"time_s": 1, "env_steps": 2, "updates": 3, "eval/mean_reward": 4}
+
+
+@pytest.mark.fault("S25")
+@settings(max_examples=60, deadline=None)
+@given(st.lists(mutated(STORED["config"]), min_size=1, max_size=3), JSON)
+@example([{"target": [1]}], None)
+@example([{"simulation": {"kwargs": DEEP}}, {"evaluator": {"kwargs": [DEEP]}}], None)
+@example([{"resume": "\0"}, {"resume": ".."}, {"env": [{}], "hyper": [], "callback": [[1]]}], [[1]])
+def test_any_configs_are_compared(
+    tmp_path_factory: pytest.TempPathFactory, configs: list[dict[str, Any]], callbacks: Any
+) -> None:
+    folder, runs = tmp_path_factory.mktemp("runs"), []
+    for i, config in enumerate(configs):
+        runs.append(RunDir(folder / str(i)))
+        runs[-1].metrics.mkdir(parents=True)
+        (runs[-1].metrics / "evaluator-0.jsonl").write_text(json.dumps(EVALUATION) + "\n")
+        stored = {"config": config, "asked": config, "callbacks": callbacks}
+        (runs[-1].path / "config.json").write_text(json.dumps(stored))
+        assert isinstance(runs[-1].env_kwargs, dict)
+    rows, without = compare(runs)
+    assert sum(row["runs"] for row in rows) <= len(runs)
+    assert without == []
+    print_comparison(rows)
+
+
+@pytest.mark.fault("S25")
+def test_arguments_that_are_nested_too_deeply_are_refused() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_arguments(DEEP)
 
 
 @pytest.mark.fault("F20")

@@ -66,6 +66,8 @@ def _table() -> Table:
             table[name] = _train_flags()
         elif name != "bench":
             table[name] = _flags(import_module(f"spreeze.cli.commands.{name}").Arguments)
+    own = {flag.name for flag in table["sweep"]}
+    table["sweep"] += [flag for flag in table["train"] if flag.name not in own]
     for name in BENCHMARKS:
         module = import_module(f"spreeze.bench.commands.{name.replace('-', '_')}")
         table[f"bench {name}"] = _flags(module.Arguments)

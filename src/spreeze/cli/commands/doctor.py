@@ -27,6 +27,7 @@ TOOLS = {
     "dashboard": "starlette",
     "plot": "matplotlib",
     "onnx": "onnxruntime",
+    "sweep": "optuna",
     "wandb": "wandb",
     "trackio": "trackio",
 }

@@ -42,7 +42,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     # Imported late, so that --help stays fast.
     from spreeze.envs.evaluation import check_episodes, evaluate_policy
     from spreeze.policy.load import load_policy
-    from spreeze.text import plain, short
+    from spreeze.text import plain, plural, short
 
     check_episodes("--episodes", args.episodes)
     run = find_run(args.run, Path(args.runs))
@@ -73,7 +73,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     if args.json is not None:
         write_json(facts, args.json)
     if args.json != "-":
-        played = f"{env}, {args.episodes} episodes with checkpoint {checkpoint.name} of {run.path}"
+        played = f"{env}, {plural(args.episodes, 'episode')} with checkpoint {checkpoint.name} of {run.path}"
         print(plain(played))
         numbers = {name: getattr(found, name) for name in ("mean", "std", "min", "max")}
         print("  ".join(f"{name} {short(value)}" for name, value in numbers.items()))

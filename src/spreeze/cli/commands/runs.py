@@ -45,7 +45,9 @@ COLUMNS = {
     "steps/s": Column("sample_hz", short),
     "updates/s": Column("update_hz", short),
 }
-"""Columns of the table by title, the most important first."""
+"""Columns of the table by title."""
+MOST_WANTED = ("run", "best", "state", "time", "task", "algo", "seed", "final", "steps", "updates")
+"""The columns for which a narrow terminal has room first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     if args.json is not None:
         write_json(facts, args.json)
     if args.json != "-" and facts:
-        _print_table(facts)
+        _print_table(facts, args.sort)
     elif args.json != "-":
         print(f"No runs in {args.runs}/ yet. Start one: spreeze train Pendulum-v1")
     return 0
@@ -117,23 +119,37 @@ def _compare(args: Arguments) -> int:
     return 0
 
 
-def _print_table(facts: list[dict[str, Any]]) -> None:
+def _print_table(facts: list[dict[str, Any]], sorted_by: str | None) -> None:
     """Print the columns that fit into the terminal, or all of them into a file."""
-    columns = [
-        [title, *(column.form(row[column.fact]) for row in facts)]
+    columns = {
+        title: [title, *(column.form(row[column.fact]) for row in facts)]
         for title, column in COLUMNS.items()
-    ]
-    widths = [max(map(len, column)) for column in columns]
+    }
+    widths = {title: max(map(len, cells)) for title, cells in columns.items()}
     console = Console(highlight=False)
-    # Names must stay whole to be copied, so columns that do not fit are dropped from the right.
-    room = console.width if console.is_terminal else sum(widths) + 2 * len(widths)
-    while len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > room:
-        widths.pop()
-    right = [column.right for column in COLUMNS.values()]
-    for number, row in enumerate(zip(*columns, strict=True)):
+    titles = list(COLUMNS)
+    if console.is_terminal:
+        titles = _fitting(widths, console.width, sorted_by)
+    for number in range(len(facts) + 1):
         cells = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, right, strict=False)
+            columns[title][number].rjust(widths[title])
+            if COLUMNS[title].right
+            else columns[title][number].ljust(widths[title])
+            for title in titles
         ]
         style = "dim" if number == 0 else ""
         console.print(Text("  ".join(cells).rstrip(), style), soft_wrap=True)
+    if hidden := [title for title in COLUMNS if title not in titles]:
+        more = f"Not shown: {', '.join(hidden)}. A wider terminal has room for them."
+        console.print(Text(more, "dim"), soft_wrap=True)
+
+
+def _fitting(widths: dict[str, int], room: int, sorted_by: str | None) -> list[str]:
+    """The columns that fit, in their order. Names must stay whole to be copied, so none is cut."""
+    shown = {"run"}
+    used = widths["run"]
+    for title in dict.fromkeys((sorted_by or "run", *MOST_WANTED, *COLUMNS)):
+        if title not in shown and used + 2 + widths[title] <= room:
+            shown.add(title)
+            used += 2 + widths[title]
+    return [title for title in COLUMNS if title in shown]

@@ -5,6 +5,7 @@ import { ReturnChart } from "/static/returns.js";
 import { showPicture } from "/static/picture.js";
 import { Panels } from "/static/panels.js";
 import { RunList } from "/static/runs.js";
+import { drawTrials } from "/static/trials.js";
 import { TaskPanels, comparison, position } from "/static/compare.js";
 
 const KEEP_ROWS = 4000, LIST_EVERY_MS = 5000, LINGER_MS = 10000, RETRY_MS = 5000;
@@ -31,7 +32,7 @@ async function refreshList() {
     const found = await ask("/api/runs"), first = !list.loaded;
     list.set(found);
     page.lost = page.lost && page.id !== null && !over();
-    const only = found.first ?? (found.runs.length === 1 ? found.runs[0].id : null);
+    const only = found.first ?? (found.runs.length === 1 && !found.sweep ? found.runs[0].id : null);
     if (first && page.id === null && location.hash.length < 3 && only) return location.replace(`#/${only}`);
     await list.loadCurves(ask);
   } catch {
@@ -115,12 +116,13 @@ function state() {
 const over = () => ENDED.includes(state());
 
 function banner() {
-  const running = page.id !== null && !over();
+  const running = page.id !== null && !over(), why = page.data.summary.stop_reason;
   let text = "";
   if (page.missing) text = "There is no such run in this folder.";
   else if (page.lost && running) text = "Connection lost, retrying. If the run has ended, open it with: spreeze dashboard";
   else if (page.lost) text = "This page is no longer served. Open it again with: spreeze dashboard";
   else if (page.id !== null && state() === "killed") text = "This run was killed before it could write a summary.";
+  else if (page.id !== null && why) text = `This run ${state() === "failed" ? "failed" : "was stopped"}: ${String(why).replace(/\.$/, "")}.`;
   at("banner").hidden = !text;
   say("banner", text);
 }
@@ -186,6 +188,7 @@ function draw() {
     for (const button of document.querySelectorAll("[data-axis]")) button.setAttribute("aria-pressed", String(button.dataset.axis === page.axis));
     at("loading").hidden = open ? page.data.loaded : list.loaded;
     at("runs").hidden = !list.loaded;
+    drawTrials(open ? null : list.sweep, list);
     at("run").hidden = !open || !page.data.loaded;
     at("folder").hidden = open || !list.loaded;
     if (!open) return tasks.draw(page.axis);

@@ -13,6 +13,7 @@ const ROLES = { learner: "learner", sampler: "sampler", evaluator: "evaluator", 
 const SAID = /^(rollout|eval)\/(success_rate$|info\/)/;
 const SAID_COLOURS = { "evaluator-0": "evaluator", "supervisor-0": "sampler", "callbacks-0": "other" };
 const AXIS_NAMES = ["time_s", "env_steps", "updates"];
+const LEAST_CORES = 0.05; // less is not mentioned
 const NOT_LOSSES = ["train/n_updates", "train/batch_size"];
 const AFTER_FIRST_UPDATE = "Available after the first update.";
 
@@ -72,8 +73,9 @@ export class Panels {
     const table = data.tables["supervisor-0"], names = (table?.columns ?? []).filter((n) => n.startsWith("perf/cpu_percent/"));
     const cores = about.system?.cores ?? 1, gpu = last(table, "perf/gpu_percent");
     const roles = names.map((name) => [name.slice("perf/cpu_percent/".length), last(table, name) ?? 0]);
-    const total = last(table, "perf/cpu_percent");
-    say("use-note", total === null ? "" : `${(total / 100).toFixed(1)} of ${cores} cores busy${over ? " at the end" : ""}`);
+    const total = last(table, "perf/cpu_percent"), others = (last(table, "perf/cpu_percent_others") ?? 0) / 100;
+    const elsewhere = others >= LEAST_CORES ? `, other programs ${others.toFixed(1)}` : "";
+    say("use-note", total === null ? "" : `${(total / 100).toFixed(1)} of ${cores} cores${elsewhere}${over ? " at the end" : ""}`);
     const bars = [...roles.map(([role, use]) => [role, use, cores * 100, ROLES[role] ?? "other", `${Math.round(use)} % of a core`]),
       ...(gpu === null ? [] : [["GPU", gpu, 100, "gpu", percent(gpu)]])];
     fill(at("use-bars"), bars.map(([role, use]) => [role, Math.round(use)]), () => bars.map(([role, use, most, colour, words]) => {

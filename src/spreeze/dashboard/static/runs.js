@@ -23,7 +23,7 @@ const known = (v) => v !== null && v !== undefined;
 
 export class RunList {
   constructor(changed) {
-    Object.assign(this, { changed, rows: [], folder: "runs", loaded: false, current: null, ticked: new Set(),
+    Object.assign(this, { changed, rows: [], folder: "runs", sweep: null, loaded: false, current: null, ticked: new Set(),
       colours: new Map(), curves: new Map(), stamps: new Map(), sort: "began", down: true });
     at("runs-filter").addEventListener("input", () => this.draw());
     this.all = el("input", { type: "checkbox", "aria-label": "Compare all in this list", onchange: () => this.tickAll() });
@@ -35,6 +35,7 @@ export class RunList {
   set(found) {
     this.rows = found.runs;
     this.folder = found.folder;
+    this.sweep = found.sweep;
     this.loaded = true;
     for (const id of this.ticked) if (!this.row(id)) this.ticked.delete(id);
   }

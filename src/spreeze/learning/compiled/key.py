@@ -49,6 +49,8 @@ class CompileKey:
     """Whether the host samples the batches, because the device cannot read the replay."""
     part: Part = "whole"
     """What the device updates: everything, or one of the two networks."""
+    num_ranks: int = 1
+    """How many ranks share each batch; `capacity` is that of one of them."""
     fused: bool = False
     """Whether our own compiler makes it, within a second; always on a CPU. Otherwise torch's does."""
 
@@ -91,7 +93,9 @@ class CompileKey:
         capacity = 1 if for_actor else self.capacity
         replay = kind(layout, capacity, device, placement, prioritised=prioritised)
         state = init_state(algorithm, 0, device)
-        setup = UpdateSetup(algorithm, replay, state, self.batch_size, EXAMPLE_RATES)
+        setup = UpdateSetup(
+            algorithm, replay, state, self.batch_size, EXAMPLE_RATES, num_ranks=self.num_ranks
+        )
         if for_actor:
             return ActorUpdater(setup, device)
         return CriticUpdater(setup) if self.part == "critic" else Updater(setup)

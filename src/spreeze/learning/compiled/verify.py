@@ -55,7 +55,8 @@ def find_mismatch(
 ) -> str | None:
     """What is wrong with one update by `step`, compared with the plain one and an exact one."""
     inputs = updater.inputs(updater.batch_size)
-    exact = UpdateStep(key.algorithm("float32"), updater.layout, updater.part)
+    alike = key.algorithm("float32")
+    exact = UpdateStep(alike, updater.layout, updater.part, updater.num_ranks)
     with torch.no_grad():
         results = zip(exact(*inputs), updater.plain(*inputs), step(*inputs), strict=True)
         for name, (right, plain, ours) in zip(updater.plain.output_names, results, strict=True):

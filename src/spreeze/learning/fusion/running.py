@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_uint, c_void_p
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,7 @@ class _Operation:
     """A call of the library."""
 
     def __init__(self, call: Listing, arena: Tensor) -> None:
-        name, overload = call["operator"].split(".")[1:]
-        self._function: Any = getattr(getattr(torch.ops.aten, name), overload)
+        self._function: Any = attrgetter(call["operator"])(torch.ops)
         self._call = call
         self._results = [x and tensor_in((arena,), x) for x in call["results"]]
         self._direct = OUT.get(call["operator"])

@@ -137,7 +137,7 @@ class TwoDeviceUpdater:
             return
         # Not in the thread: two graphs must not be captured at the same time.
         for part in self.parts:
-            with _on(part.device):
+            with on_device(part.device):
                 part.prepare()
         _synchronize(self.actor.device)
         num_slots = AHEAD + 2
@@ -171,11 +171,15 @@ class TwoDeviceUpdater:
             where, what = self.actor.device, f"{type(failure).__name__}: {failure}"
             raise ActorFailed(f"the actor's updates on {where} failed: {what}") from failure
 
+    def close(self) -> None:
+        """End the actor's thread."""
+        self.pause()
+
     def restore(self, state: TrainingState) -> None:
         """Continue from this state on both devices."""
         self.pause()
         for part in self.parts:
-            with _on(part.device):
+            with on_device(part.device):
                 part.restore(state)
             _synchronize(part.device)
         for name, vector in named(self._actor).items():
@@ -208,7 +212,7 @@ class TwoDeviceUpdater:
         torch.set_num_threads(num_threads)
         torch.set_flush_denormal(True)
         try:
-            with _on(self.actor.device, own_stream=True):
+            with on_device(self.actor.device, own_stream=True):
                 while True:
                     self._batches.take_next(self.actor.incoming)
                     version = self._batches.version
@@ -259,7 +263,7 @@ class BusyTimer:
 
 
 @contextmanager
-def _on(device: torch.device, own_stream: bool = False) -> Iterator[None]:
+def on_device(device: torch.device, own_stream: bool = False) -> Iterator[None]:
     """Make this the current device, if it is a GPU."""
     if device.type != "cuda":
         yield
@@ -274,7 +278,3 @@ def _synchronize(device: torch.device) -> None:
     """Wait until a GPU has done all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-AnyUpdater = Updater | TwoDeviceUpdater
-"""On one device or on two."""

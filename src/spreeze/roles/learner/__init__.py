@@ -65,7 +65,8 @@ class Learner:
         ctx.counters["ready_s"] = ctx.counters["ready_s"] or ctx.now()
         self._runner = UpdateRunner(ctx, self._updater, self._replay)
         self._publisher = PolicyPublisher(ctx, ctx.weights.size, self._replay.device)
-        self._warmup_rows = resolved(config.learner.warmup_rows)
+        # Every rank needs a row.
+        self._warmup_rows = max(resolved(config.learner.warmup_rows), config.num_ranks)
         self._resumed = restored.resumed
         self._lost_before = int(ctx.counters["rows_lost"])
         """Rows that learners before this one have lost."""
@@ -112,12 +113,11 @@ class Learner:
         if self._pace is None:
             counters["allowed_steps"] = NO_LIMIT
         else:
-            min_ratio = float(ctx.control.supervisor["min_updates_per_step"])
-            after = self._updates + updater.chunk
-            counters["allowed_steps"] = self._pace.allowed_steps(after, min_ratio, env_steps)
-        asked = ctx.control.supervisor
-        most = float(asked["max_updates_per_step"])
-        if self._pace is None or not self._pace.may_update(self._updates, env_steps, most):
+            asked = ctx.control.supervisor
+            least, most = (float(asked[f"{end}_updates_per_step"]) for end in ("min", "max"))
+            self._pace.set_ratios(least, most, self._updates, env_steps)
+            counters["allowed_steps"] = self._pace.allowed_steps(self._updates + updater.chunk)
+        if self._pace is None or not self._pace.may_update(self._updates, env_steps):
             if not self._publisher.flush():
                 self._roll_back()
             ctx.wait(WAIT_S)

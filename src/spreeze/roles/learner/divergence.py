@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from spreeze.errors import RunFailed
+from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.learning.last_good import LastGood, Verdict
-from spreeze.learning.replay import Replay
-from spreeze.learning.two_devices.updater import AnyUpdater
+from spreeze.learning.updaters import AnyUpdater
 from spreeze.roles.context import Context
 
 CHECK_EVERY_S = 1.0
@@ -27,7 +27,7 @@ class RepeatedDivergence(RunFailed):
 class DivergenceGuard:
     """Checks the training state about once a second, and goes back to its last good copy if it is broken."""
 
-    def __init__(self, ctx: Context, updater: AnyUpdater, replay: Replay, updates: int) -> None:
+    def __init__(self, ctx: Context, updater: AnyUpdater, replay: AnyReplay, updates: int) -> None:
         """The state as it is now, after this many updates, is the first good one."""
         self._ctx, self._replay = ctx, replay
         self.last_good = LastGood(updater, updates)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spreeze.learning.replay import Replay
+from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.wires.experience import LaneReader, Lanes
 
 LAG_SMOOTHING = 0.05
@@ -31,7 +31,7 @@ class Intake:
         """The number of the next row to take from each lane."""
         return self._lanes.positions
 
-    def move_to(self, replay: Replay, version: int) -> None:
+    def move_to(self, replay: AnyReplay, version: int) -> None:
         """Move new rows to the replay; beside running updates no more than its slack."""
         # Only the rows that wait now, not those written meanwhile: updates must go on.
         waiting = self._lanes.num_waiting

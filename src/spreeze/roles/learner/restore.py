@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spreeze.errors import DamagedFile
-from spreeze.learning.replay import Replay
+from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.learning.state import TrainingState, named
 from spreeze.roles.context import Context
 from spreeze.store.checkpoint import check_tensors
@@ -44,7 +44,7 @@ def replay_store(ctx: Context, folder: Path) -> ReplayStore | None:
     return ReplayStore(folder, ctx.layout, ctx.config.hyper.row_format(), max_bytes)
 
 
-def restore(ctx: Context, state: TrainingState, replay: Replay) -> Restored:
+def restore(ctx: Context, state: TrainingState, replay: AnyReplay) -> Restored:
     """Fill the networks, moments, statistics and the replay from the run that is resumed."""
     run = ctx.config.resume
     if run is None:
@@ -76,7 +76,7 @@ def restore(ctx: Context, state: TrainingState, replay: Replay) -> Restored:
     return Restored(loaded.updates, same_run, point.rows[1], lanes, random, resumed=True)
 
 
-def _restore_rows(ctx: Context, run: RunDir, replay: Replay, rows: tuple[int, int]) -> None:
+def _restore_rows(ctx: Context, run: RunDir, replay: AnyReplay, rows: tuple[int, int]) -> None:
     """Insert the stored rows that belong to the checkpoint; drop and name the blocks that are damaged."""
     store = replay_store(ctx, run.replay)
     if store is None:

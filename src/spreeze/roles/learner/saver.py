@@ -22,8 +22,8 @@ from torch import Tensor
 
 from spreeze.errors import RunFailed
 from spreeze.faults import fault_point
+from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.learning.last_good import LastGood
-from spreeze.learning.replay import Replay
 from spreeze.learning.state import TrainingState, policy_vector
 from spreeze.policy import Policy
 from spreeze.roles.context import Context
@@ -51,7 +51,7 @@ class Saver:
         ctx: Context,
         restored: Restored,
         last_good: LastGood,
-        replay: Replay,
+        replay: AnyReplay,
         intake: Intake,
     ) -> None:
         """Number rows as the run did before, if it is the same run that goes on."""

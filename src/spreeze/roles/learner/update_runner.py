@@ -13,11 +13,11 @@ import torch
 
 from spreeze.learning.compiled.job import Compilation, Refusal, RefusalReason
 from spreeze.learning.compiled.key import CompileKey
-from spreeze.learning.compiled.load import CompiledUpdate, loads_instantly
+from spreeze.learning.compiled.load import CompiledUpdate, load_step, loads_instantly
 from spreeze.learning.compiled.verify import verify
-from spreeze.learning.replay import Replay
-from spreeze.learning.two_devices.updater import AnyUpdater
+from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.learning.updater import Updater, out_of_memory
+from spreeze.learning.updaters import AnyUpdater
 from spreeze.roles.context import Context
 from spreeze.roles.learner.compile_key import compile_keys
 from spreeze.rows import PLACEMENTS
@@ -80,7 +80,7 @@ class UpdateRunner:
     previous size stays in use if it is not.
     """
 
-    def __init__(self, ctx: Context, updater: AnyUpdater, replay: Replay) -> None:
+    def __init__(self, ctx: Context, updater: AnyUpdater, replay: AnyReplay) -> None:
         """Start to load what is compiled already. Compiling waits for the first update."""
         self._ctx = ctx
         self._updater = updater
@@ -133,7 +133,7 @@ class UpdateRunner:
         for compilations in self._compilations.values():
             for compilation in compilations:
                 compilation.close()
-        self._updater.pause()
+        self._updater.close()
 
     @property
     def _max_batch_size(self) -> int:
@@ -196,6 +196,9 @@ class UpdateRunner:
             return Refusal(RefusalReason.MISMATCH, detail)
         size = compiled.key.batch_size
         part.install_compiled(size, compiled.step)
+        for follower in part.followers:
+            follower.plain.metric_names = part.plain.metric_names
+            follower.install_compiled(size, load_step(compiled.path, follower.device))
         verified = "were verified before" if found.from_record else "are verified"
         self._ctx.note(f"compiled updates of batch {size} are loaded and {verified}")
         return None
@@ -248,7 +251,7 @@ class UpdateRunner:
         return True
 
 
-def _moved_to_host(replay: Replay) -> bool:
+def _moved_to_host(replay: AnyReplay) -> bool:
     """Move the rows to host memory, if they fit there."""
     with _memory_shortage_allowed():
         replay.move_to_host()

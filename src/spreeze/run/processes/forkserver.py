@@ -19,6 +19,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import itertools
 import os
 import pickle
 import select
@@ -35,11 +36,11 @@ import setproctitle
 
 from spreeze.faults import fault_point
 from spreeze.machine.lifeline import (
-    OWNER,
     adopt_orphans,
     die_with_parent,
     end_children,
     end_descendants,
+    own_what_starts,
     reap_orphans,
 )
 from spreeze.machine.oom import offer_as_victim
@@ -61,6 +62,14 @@ class Request(NamedTuple):
     """The user's own modules that it may import, and the folder of each."""
     oom_points: int = 0
     """How much sooner than others it is ended when memory runs out."""
+
+
+class Forked(NamedTuple):
+    """A child that runs."""
+
+    pid: int
+    name: str
+    """What it starts is marked with this name. Unlike a pid, it is never used again."""
 
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
@@ -110,33 +119,35 @@ def serve(sock: socket.socket, parent: int, modules: tuple[str, ...]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: end_with_all() if os.getpid() == server else None)
     die_with_parent(parent, signal.SIGTERM)
     send(sock, ("ready", server, 0))
-    children: dict[int, int] = {}  # pidfd -> pid
-    strays = False
+    children: dict[int, Forked] = {}  # by their pidfds
+    numbers, strays = itertools.count(), False
     while True:
         ready = select.select([sock.fileno(), *children], [], [], SWEEP_S if strays else REAP_S)[0]
-        reap_orphans(keep=children.values())
+        reap_orphans(keep=dict(children.values()))
         if ended := [fd for fd in ready if fd in children]:
             statuses = [_reap(children, pidfd) for pidfd in ended]
-            strays = end_children(keep=children.values())
+            strays = end_children(keep=dict(children.values()))
             for pid, code in statuses:
                 send(sock, ("exited", pid, code))
         elif strays:
-            strays = end_children(keep=children.values())
+            strays = end_children(keep=dict(children.values()))
         if sock.fileno() in ready:
             if (message := receive(sock)) is None:
                 return
-            _fork(sock, children, *message)
+            _fork(sock, children, f"{server}.{next(numbers)}", *message)
 
 
-def _reap(children: dict[int, int], pidfd: int) -> tuple[int, int]:
+def _reap(children: dict[int, Forked], pidfd: int) -> tuple[int, int]:
     """The pid and the exit code of a child that has ended."""
-    pid = children.pop(pidfd)
+    pid = children.pop(pidfd).pid
     _, status = os.waitpid(pid, 0)
     os.close(pidfd)
     return pid, os.waitstatus_to_exitcode(status)
 
 
-def _fork(sock: socket.socket, children: dict[int, int], request: Request, fds: list[int]) -> None:
+def _fork(
+    sock: socket.socket, children: dict[int, Forked], name: str, request: Request, fds: list[int]
+) -> None:
     """Start a child, and answer with its pid or with the reason why there is none."""
     server = os.getpid()
     try:
@@ -145,8 +156,8 @@ def _fork(sock: socket.socket, children: dict[int, int], request: Request, fds: 
         answer = ("failed", 0, error.errno or 0)
     else:
         if pid == 0:
-            _become_child(sock, server, list(children), request, fds)
-        children[os.pidfd_open(pid)] = pid
+            _become_child(sock, (server, name), list(children), request, fds)
+        children[os.pidfd_open(pid)] = Forked(pid, name)
         answer = ("started", pid, 0)
     for fd in fds:
         os.close(fd)
@@ -161,16 +172,20 @@ def end_with_all() -> None:
 
 
 def _become_child(
-    sock: socket.socket, server: int, pidfds: list[int], request: Request, fds: list[int]
+    sock: socket.socket,
+    born: tuple[int, str],
+    pidfds: list[int],
+    request: Request,
+    fds: list[int],
 ) -> None:
     """Run the requested function in the forked child; never returns."""
-    code = 1
+    code, (server, name) = 1, born
     try:
         # Only the supervisor decides when a role stops, so that a checkpoint can be written.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         die_with_parent(server)
         # Only the server adopts orphans: a role cannot tell them from what its environment waits for.
-        os.environ[OWNER] = str(os.getpid())
+        own_what_starts(name)
         offer_as_victim(request.oom_points)
         sock.close()
         for pidfd in pidfds:

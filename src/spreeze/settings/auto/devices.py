@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from spreeze.algos import ALGORITHMS
+from collections.abc import Callable
+
+from spreeze.algos import ALGORITHMS, Entry, find_algorithm
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine
 from spreeze.settings.auto.resolver import AutoResolver
-from spreeze.settings.config import Config
+from spreeze.settings.config import RANKS, Config
 from spreeze.spec import EnvSpec
 
 
@@ -18,6 +20,8 @@ def choose_device(resolver: AutoResolver, machine: Machine) -> None:
     device = resolver.choose("device", "cuda" if gpus else "cpu", found)
     if given == "auto" and len(gpus) > 1:
         resolver.second_device = "cuda:1"
+        ranks = max(num for num in RANKS if num <= len(gpus))
+        resolver.ranks = tuple(f"cuda:{i}" for i in range(ranks))
     for name in resolver.config.devices:
         if (gpu_index(name) or 0) >= len(gpus) and name != "cpu":
             have = f"only {len(gpus)} here" if gpus else "none was found here"
@@ -34,15 +38,22 @@ def gpu_index(device: str) -> int | None:
 
 
 def check_devices_fit(config: Config, spec: EnvSpec) -> None:
-    """Refuse two devices for an algorithm without an actor."""
-    if len(config.devices) == 1 or config.hyper.has_actor:
+    """Refuse two devices for an algorithm without an actor, and shared batches for one that does not allow it."""
+    if config.is_split and not config.hyper.has_actor:
+        why = "has no actor that could train on a second device"
+        able = _names(spec, lambda entry: entry.config.has_actor)
+    elif config.num_ranks > 1 and not find_algorithm(config.algo).shares_batches:
+        why = "does not say that devices may share its batches (shares_batches in its Entry)"
+        able = _names(spec, lambda entry: entry.shares_batches)
+    else:
         return
-    able = [
-        name for name, entry in ALGORITHMS.items() if entry.takes(spec) and entry.config.has_actor
-    ]
     raise UsageError(
-        [
-            f"--device {config.device}: {config.algo} has no actor that could train on a second "
-            f"device; {', '.join(able)} have. Name one device."
-        ]
+        [f"--device {config.device}: {config.algo} {why}. Name one device, or use {able}."]
+    )
+
+
+def _names(spec: EnvSpec, able: Callable[[Entry], bool]) -> str:
+    """The algorithms of the registry that are able, and take the environment."""
+    return ", ".join(
+        name for name, entry in ALGORITHMS.items() if entry.takes(spec) and able(entry)
     )

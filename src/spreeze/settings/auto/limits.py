@@ -18,7 +18,8 @@ def choose_limits(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> No
     """Choose the limits. They are generous: a process that is replaced loses its episodes."""
     num = resolved(resolver.config.sampler.processes)
     share_mb = max(MEMORY_MB, machine.memory_bytes // num // 2_000_000)
-    reason = f"{num} samplers share half of the memory, at least {MEMORY_MB:,} MB each"
+    sharing = "1 sampler has" if num == 1 else f"{num} samplers share"
+    reason = f"{sharing} half of the memory, at least {MEMORY_MB:,} MB each"
     resolver.choose("limits.memory_mb", float(share_mb), reason)
     envs = resolved(resolver.config.sampler.envs_per_process)
     step_s = None if spec.step_us is None else 1e-6 * spec.step_us * envs

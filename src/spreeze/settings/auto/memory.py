@@ -47,15 +47,17 @@ def _choose_replay_for_gpu(resolver: AutoResolver, spec: EnvSpec, machine: Machi
     """Choose capacity and placement for a learner on a GPU: the fastest memory with room."""
     config = resolver.config
     layout = row_layout(spec, config.hyper.row_format())
-    free = machine.gpus[gpu_index(config.devices[0]) or 0].memory_bytes
-    room = int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values())
+    ranks = config.num_ranks
+    gpus = [gpu_index(name) or 0 for name in config.devices[:ranks]]
+    free = min(machine.gpus[index].memory_bytes // gpus.count(index) for index in gpus)
+    room = ranks * (int(free * GPU_SHARE) - sum(learning_bytes(config, spec).values()))
     locked = int(machine.memory_bytes * LOCKED_SHARE)
     on_gpu = config.replay.placement in ("auto", "gpu")
     where, budget = ("GPU", room) if on_gpu else ("host", locked)
-    rows = min(USUAL_CAPACITY, max(1000, budget // layout.row_bytes - layout.slack_rows))
+    rows = min(USUAL_CAPACITY, max(1000, budget // layout.row_bytes - ranks * layout.slack_rows))
     reason = f"{layout.row_bytes} bytes each, room for {budget / 2**30:.1f} GiB in {where} memory"
     capacity = resolver.choose("replay.capacity", rows, reason)
-    needed = (capacity + layout.slack_rows) * layout.row_bytes
+    needed = (capacity + ranks * layout.slack_rows) * layout.row_bytes
     size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
     if needed <= room:
         resolver.choose("replay.placement", "gpu", f"{size}, and there is room for {left}")
@@ -68,14 +70,15 @@ def _choose_replay_for_gpu(resolver: AutoResolver, spec: EnvSpec, machine: Machi
 
 
 def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
-    """What training takes of its device's memory, without the replay."""
+    """What training takes of a device's memory, without the replay."""
     widths = config.hyper.widths(), config.hyper.policy_form(spec).hidden
     forms = [replace(config.hyper.policy_form(spec), hidden=hidden) for hidden in widths]
     numbers = max(form.size(spec) for form in forms) * 3  # actor and two critics
     rows = resolved(config.learner.batch_size) * config.hyper.row_format().segment
+    rows //= config.num_ranks
     units = rows * max(map(sum, widths))
     exchanged = {}
-    if len(config.devices) > 1:
+    if config.is_split:
         exchanged["rows for the actor"] = EXCHANGE_SLOTS * _chunk_bytes(config, spec)
     return {
         **exchanged,
@@ -86,8 +89,9 @@ def learning_bytes(config: Config, spec: EnvSpec) -> dict[str, int]:
 
 
 def _chunk_bytes(config: Config, spec: EnvSpec) -> int:
-    """Bytes of the rows of all updates between two publications."""
+    """Bytes of the rows that a device learns from between two publications."""
     rows = resolved(config.learner.updates_per_publish) * resolved(config.learner.batch_size)
+    rows //= config.num_ranks
     return rows * row_layout(spec, config.hyper.row_format()).row_bytes
 
 
@@ -138,21 +142,24 @@ def memory_needs(config: Config, spec: EnvSpec, wires_bytes: int) -> list[Memory
         f"{evaluators} evaluators": evaluators * SAMPLER_BYTES,
         "learner": LEARNER_BYTES,
     }
-    needs = []
-    device, *second = config.devices
+    ranks = config.num_ranks
+    needs: list[MemoryNeed] = []
+    on_gpu, place = config.devices[0] != "cpu", config.replay.placement
     learning = learning_bytes(config, spec)
-    replay = {f"replay of {capacity:,} transitions": capacity * row_bytes}
-    if device == "cpu":
-        host |= replay | learning
-    else:
-        if config.replay.placement == "gpu":
-            learning = replay | learning
-        else:
-            host |= replay
-        if config.replay.placement == "host":
-            learning["batches"] = host["batches"] = _chunk_bytes(config, spec)
-        needs.append(MemoryNeed("GPU memory", gpu_index(device), learning))
-    for name in second:  # the actor takes no more than training does on the first device
+    replay = {f"replay of {capacity:,} transitions": capacity * row_bytes // ranks}
+    on_host = {} if on_gpu and place == "gpu" else replay
+    if not on_gpu:
+        on_host = replay | learning
+    elif place == "gpu":
+        learning = replay | learning
+    elif place == "host":
+        learning["batches"] = _chunk_bytes(config, spec)
+        on_host = replay | {"batches": learning["batches"]}
+    host |= {part: ranks * size for part, size in on_host.items()}
+    if on_gpu:
+        where = "GPU memory" if ranks == 1 else "memory on each GPU"
+        needs = [MemoryNeed(where, gpu_index(name), learning) for name in config.devices[:ranks]]
+    for name in config.devices[ranks:]:  # the actor takes no more than training does on the first
         sizes = learning_bytes(config, spec).items()
         actor = {f"second device: {part}": size for part, size in sizes}
         if name == "cpu":

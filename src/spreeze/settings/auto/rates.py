@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
+from spreeze.algos import find_algorithm
 from spreeze.machine.facts import Machine
 from spreeze.settings.auto.devices import gpu_index
 from spreeze.settings.auto.processes import FEW_CORES
 from spreeze.settings.auto.reason import Source
 from spreeze.settings.auto.resolver import AutoResolver
-from spreeze.settings.config import get_knob, resolved
+from spreeze.settings.config import Config, get_knob, resolved
 from spreeze.settings.defaults import config_with
 from spreeze.settings.probe import ProbeRequest, ProbeResult, best_threads
 from spreeze.settings.speed import LARGE_BATCH, learning_speed
@@ -25,8 +25,8 @@ the rest. The GPU's are fitted to FastSAC on an H200, batch 1,024 to 16,384: wit
 12 % too high for Humanoid-v5, a third too low for SAC."""
 NEARLY_BEST = 0.85
 """Share of the best batch size's learning speed from which another one is worth trying during the run."""
-SPLIT_GAIN = 1.05
-"""Speed-up from which training is split over two devices without being asked."""
+SEVERAL_GAIN = 1.05
+"""Speed-up from which several devices train without being asked."""
 MEASURED_KNOBS = (
     "learner.batch_size",
     "learner.threads",
@@ -37,9 +37,7 @@ MEASURED_KNOBS = (
 def needs_probe(resolver: AutoResolver) -> bool:
     """Whether a measurement decides anything."""
     config = resolver.config
-    free = resolver.second_device or any(
-        get_knob(config, name) == "auto" for name in MEASURED_KNOBS
-    )
+    free = resolver.ranks or any(get_knob(config, name) == "auto" for name in MEASURED_KNOBS)
     # A serial run must not depend on a clock; and learning, not speed, decides on batches of segments.
     off = config.serial or config.tuner.off or config.hyper.row_format().segment > 1
     return bool(free) and not off
@@ -48,23 +46,26 @@ def needs_probe(resolver: AutoResolver) -> bool:
 def rules_suffice(request: ProbeRequest) -> bool:
     """Whether rules of thumb choose what a measurement would: then it only costs seconds.
 
-    A measurement finds how many threads of many cores learn, and whether a second GPU helps.
+    A measurement finds how many threads of many cores learn, and whether more GPUs help.
     """
-    return request.second is None and (request.device != "cpu" or request.cores <= FEW_CORES)
+    several = request.second is not None or request.ranks
+    return not several and (request.device != "cpu" or request.cores <= FEW_CORES)
 
 
 def probe_request(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> ProbeRequest:
     """What to measure."""
     config, on_gpu = resolver.config, resolver.on_gpu
     given = config.learner.threads
-    second = config.devices[1] if len(config.devices) > 1 else resolver.second_device
-    gpus = [gpu_index(device) for device in (config.devices[0], second or "cpu")]
+    second = config.devices[1] if config.is_split else resolver.second_device
+    ranks = config.devices if config.num_ranks > 1 else resolver.ranks
+    gpus = dict.fromkeys(map(gpu_index, (config.devices[0], second or "cpu", *ranks)))
     return ProbeRequest(
         algo=config.algo,
         hyper=dataclasses.asdict(config.hyper),
         spec=spec.to_json(),
         device=config.devices[0],
         second=second if config.hyper.has_actor else None,
+        ranks=ranks if find_algorithm(config.algo).shares_batches else (),
         gpu=", ".join(machine.gpus[index].name for index in gpus if index is not None),
         precision=resolved(config.learner.precision),
         cores=machine.cores,
@@ -81,6 +82,7 @@ def choose_without_probe(resolver: AutoResolver) -> None:
     if segment > 1:
         steps = 32_768 if on_gpu else 1024
         rows, reason = steps // segment, f"segments of {segment} steps, {steps:,} in all"
+        rows -= rows % resolver.config.num_ranks
     resolver.choose("learner.batch_size", rows, reason)
     reason = "so that publishing costs little"
     resolver.choose("learner.updates_per_publish", 16 if on_gpu else 4, reason)
@@ -88,7 +90,7 @@ def choose_without_probe(resolver: AutoResolver) -> None:
 
 def choose_from_probe(resolver: AutoResolver, machine: Machine, measured: ProbeResult) -> None:
     """Choose devices, batch size, threads and publication by what was measured."""
-    measured = _choose_one_or_two_devices(resolver, measured)
+    measured = _choose_devices(resolver, measured)
     hz = expected_hz(measured, resolver.on_gpu)
     best = max(hz, key=lambda batch: learning_speed(hz[batch], batch, 1.0))
     limit = f"; {measured.too_large:,} do not fit in memory" if measured.too_large else ""
@@ -106,33 +108,44 @@ def choose_from_probe(resolver: AutoResolver, machine: Machine, measured: ProbeR
     resolver.choose("learner.updates_per_publish", per_call, reason, Source.MEASURED)
 
 
-def _choose_one_or_two_devices(resolver: AutoResolver, measured: ProbeResult) -> ProbeResult:
-    """Train on two devices if that is faster; returns the rates of the choice."""
-    if not measured.split_hz:
+def _choose_devices(resolver: AutoResolver, measured: ProbeResult) -> ProbeResult:
+    """Train on several devices if that is faster; returns the rates of the choice."""
+    if len(resolver.config.devices) > 1:  # the user chose
+        return _on_devices(measured, resolver.config)
+    forms = {"on one GPU": ("cuda", measured.update_hz)}
+    if measured.split_hz:
+        names = f"cuda:0,{resolver.second_device}"
+        forms["with critic and actor on two"] = (names, measured.split_hz)
+    if measured.shared_hz:
+        many = len(resolver.ranks)
+        forms[f"with {many} that share each batch"] = ("+".join(resolver.ranks), measured.shared_hz)
+    if len(forms) == 1 and measured.not_shared is None:
         return measured
-    split = _on_two(measured)
-    if len(resolver.config.devices) > 1:  # the user chose two
-        return split
-
-    def best(rates: dict[int, float]) -> tuple[float, int]:
-        return max((learning_speed(rate, batch, 1.0), batch) for batch, rate in rates.items())
-
-    (one, size), (two, other) = best(measured.update_hz), best(measured.split_hz)
-    rates = (
-        f"updates/s before compilation: {measured.update_hz[size]:,.0f} on one GPU at batch {size}, "
-        f"{measured.split_hz[other]:,.0f} with critic and actor on two at {other}"
-    )
+    best = {form: _best(rates) for form, (_, rates) in forms.items()}
+    said = [f"{forms[f][1][size]:,.0f} {f} at batch {size}" for f, (_, size) in best.items()]
+    if measured.not_shared is not None:
+        said.append(f"batches could not be shared ({measured.not_shared})")
     found = resolver.reasons["device"]
-    resolver.reasons["device"] = dataclasses.replace(found, text=f"{found.text}; {rates}")
-    if two < SPLIT_GAIN * one:
+    text = f"{found.text}; updates/s before compilation: {', '.join(said)}"
+    resolver.reasons["device"] = dataclasses.replace(found, text=text)
+    fastest = max(best, key=lambda form: best[form][0])
+    if best[fastest][0] < SEVERAL_GAIN * best["on one GPU"][0]:
         return measured
-    resolver.config = config_with(resolver.config, {"device": f"cuda:0,{resolver.second_device}"})
-    return split
+    device, rates = forms[fastest]
+    resolver.config = config_with(resolver.config, {"device": device})
+    return dataclasses.replace(measured, update_hz=rates)
 
 
-def _on_two(measured: ProbeResult) -> ProbeResult:
-    """The rates on two devices, if they were measured."""
-    return dataclasses.replace(measured, update_hz=measured.split_hz or measured.update_hz)
+def _best(rates: dict[int, float]) -> tuple[float, int]:
+    """The largest speed of learning, and its batch size."""
+    return max((learning_speed(rate, batch, 1.0), batch) for batch, rate in rates.items())
+
+
+def _on_devices(measured: ProbeResult, config: Config) -> ProbeResult:
+    """The rates on the devices that train, if they were measured."""
+    several = measured.split_hz if config.is_split else measured.shared_hz
+    on_one = len(config.devices) == 1 or not several
+    return measured if on_one else dataclasses.replace(measured, update_hz=several)
 
 
 def expected_hz(measured: ProbeResult, on_gpu: bool) -> dict[int, float]:
@@ -153,11 +166,9 @@ def expected_hz(measured: ProbeResult, on_gpu: bool) -> dict[int, float]:
     }
 
 
-def batches_worth_a_try(measured: ProbeResult, devices: Sequence[str]) -> dict[int, float]:
+def batches_worth_a_try(measured: ProbeResult, config: Config) -> dict[int, float]:
     """Batch sizes close to the best one in the probe, and their expected updates/s."""
-    if len(devices) > 1:
-        measured = _on_two(measured)
-    hz = expected_hz(measured, on_gpu=devices[0] != "cpu")
+    hz = expected_hz(_on_devices(measured, config), on_gpu=config.devices[0] != "cpu")
     worth = {batch: learning_speed(rate, batch, 1.0) for batch, rate in hz.items()}
     least = NEARLY_BEST * max(worth.values())
     return {batch: rate for batch, rate in hz.items() if worth[batch] >= least}

@@ -18,6 +18,8 @@ class AutoResolver:
         self.reasons: dict[str, Reason] = {}
         self.second_device: str | None = None
         """A second device that training may be split over, if the user leaves that open."""
+        self.ranks: tuple[str, ...] = ()
+        """Devices that may share each batch, in that case; none: there are not enough."""
 
     def choose(self, name: str, value: Any, reason: str, source: Source = Source.RULE) -> Any:
         """Set a knob if it is "auto" and return its value. Knobs the algorithm lacks are ignored."""

@@ -6,8 +6,6 @@ import errno
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,6 +13,7 @@ import cloudpickle
 import psutil
 import pytest
 
+from pool_children import end_at_once, fork_only, sleep, start_programs, start_short_programs
 from spreeze.errors import EnvBroken
 from spreeze.run.processes import forkserver
 from spreeze.run.processes.call import (
@@ -28,7 +27,7 @@ from spreeze.run.processes.call import (
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes, StartFailed
 from spreeze.run.processes.servers import ForkServers, Server
-from user_runs import gone_within, wait_for
+from user_runs import gone_within, still_there, wait_for
 
 
 @pytest.fixture
@@ -40,46 +39,44 @@ def processes() -> Iterator[Processes]:
 
 
 def start(processes: Processes, function: Callable[..., int], name: str = "x") -> Child:
-    """Run one of the functions below in a child."""
+    """Run a function of `pool_children` in a child."""
     with open(os.devnull, "w") as nowhere:
-        return processes.start(name, f"{__name__}:{function.__name__}", b"", nowhere.fileno())
+        return processes.start(
+            name, f"{function.__module__}:{function.__name__}", b"", nowhere.fileno()
+        )
 
 
-def end_at_once(_: bytes, report_fd: int) -> int:
-    return 3
+def pids_of(processes: Processes, child: Child, number: int) -> dict[str, int]:
+    """The processes that a child says it has started."""
 
+    def pids() -> list[bytes]:
+        processes.poll()
+        return child.report.split() if child.report.count(b" ") == number else []
 
-def sleep(_: bytes, report_fd: int) -> int:
-    time.sleep(600)
-    return 0
-
-
-DETACHED = """
-import subprocess
-program = subprocess.Popen(["sleep", "987654"], start_new_session=True, stdout=subprocess.DEVNULL)
-print(program.pid)
-"""
-
-
-def start_programs(_: bytes, report_fd: int) -> int:
-    """What a simulator may do: a program in a session of its own, without variables, and one whose parent has ended."""
-    own = subprocess.Popen(["sleep", "987654"], start_new_session=True, env={})
-    orphan = subprocess.run([sys.executable, "-c", DETACHED], stdout=subprocess.PIPE, check=True)
-    os.write(report_fd, f"{own.pid} {int(orphan.stdout)} ".encode())
-    time.sleep(600)
-    return 0
+    return {pid.decode(): int(pid) for pid in wait_for(pids)}
 
 
 def programs_of(processes: Processes, child: Child) -> dict[str, int]:
     """The programs that a child of `start_programs` has started."""
-
-    def pids() -> list[bytes]:
-        processes.poll()
-        return child.report.split() if child.report.count(b" ") == 2 else []
-
-    found = {pid.decode(): int(pid) for pid in wait_for(pids)}
+    found = pids_of(processes, child, 2)
     assert all(psutil.Process(pid).name() == "sleep" for pid in found.values())
     return found
+
+
+@pytest.mark.fault("F47")
+def test_processes_that_were_only_forked_end_with_their_role_and_with_no_other(
+    processes: Processes,
+) -> None:
+    other = start(processes, fork_only)
+    kept = pids_of(processes, other, 4)
+    for _ in range(3):
+        child = start(processes, fork_only)
+        forked = pids_of(processes, child, 4)
+        child.kill()
+        gone_within(forked | {"child": child.pid}, 5)
+        assert len(still_there(kept)) == 4
+    other.kill()
+    gone_within(kept, 5)
 
 
 @pytest.mark.fault("F02")
@@ -119,23 +116,6 @@ def test_programs_end_with_a_run_that_is_gone(processes: Processes) -> None:
     for server in processes._servers.all:
         server.socket.close()  # as the kernel does when it ends the supervisor
     gone_within(programs, 5)
-
-
-BACKGROUND = "sleep 0.05 >/dev/null & echo $!"
-
-
-def start_short_programs(_: bytes, report_fd: int) -> int:
-    """Programs that go on alone and end soon, and one that is waited for long after its end."""
-    own = subprocess.Popen(["sh", "-c", "exit 7"])
-    started = [
-        subprocess.run(["sh", "-c", BACKGROUND], stdout=subprocess.PIPE, check=True)
-        for _ in range(10)
-    ]
-    os.write(report_fd, b" ".join(program.stdout.strip() for program in started) + b";")
-    time.sleep(2)
-    os.write(report_fd, b"%d;" % own.wait())
-    time.sleep(600)
-    return 0
 
 
 @pytest.mark.fault("F47")
@@ -202,7 +182,7 @@ def test_a_process_that_the_system_refuses_is_said_to_be_refused(
     monkeypatch.setattr(os, "fork", refuse)
     with ours, theirs:
         request = forkserver.Request("module:function", b"", [], {})
-        forkserver._fork(theirs, {}, request, [])
+        forkserver._fork(theirs, {}, "1.0", request, [])
         server.socket = ours
         with pytest.raises(StartFailed, match=message):
             start(processes, sleep)
