@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from spreeze.errors import UsageError
@@ -18,6 +19,8 @@ COUNTS = (
     *("nodes", "samplers", "nodes_lost", "nodes_refused", "env_steps", "blocks", "rows"),
     *("rows_late", "rows_refused", "rows_lost", "blocks_lost", "evaluations"),
 )
+SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""What Ray gives to a submitted job."""
 ALONE = "Note: this run starts a Ray of its own on this machine; --ray.address names a cluster."
 NO_NODES = "Note: there is no other node in the cluster yet. Nodes may join while the run goes on."
 
@@ -28,6 +31,9 @@ def reach_cluster(config: Config, processes: Processes | None) -> list[str]:
         return []
     if config.ray.address is None:
         return [ALONE]
+    if SUBMITTED in os.environ:
+        # The cluster is there. And Ray would delete the job's working folder when the trial disconnects.
+        return []
     try:
         names = call(processes, try_cluster, config.ray)
     except CallFailed as error:
