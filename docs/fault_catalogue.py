@@ -71,7 +71,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
         "F55": "out of memory in the middle of a run",
         "F56": "a CUDA error after which the process cannot continue",
         "F57": "a GPU is asked for that is not there",
-        "F58": "more samplers than cores: one thread in each",
+        "F58": "more samplers than cores: one thread computes in each",
         "F59": "the learner hangs",
         "F60": "a container with few CPUs on a large machine",
     },

@@ -1,42 +1,51 @@
-"""Your own network: SAC with residual critics. The policy stays a plain network, which numpy can run.
+"""Your own networks: SAC with a torch module as critics, and a policy with other layers.
 
-A network is a function of one flat vector of parameters; `Shapes` names the matrices in it.
+The policy stays a network of dense layers, whose kind is set by knobs: numpy runs it, in samplers and where you deploy it.
 """
+
+from dataclasses import dataclass
 
 import spreeze
 from spreeze.algos import Entry, sac
 
 
-def residual_critics(config, spec):
-    """Two critics in one batch: an embedding, a residual block of two layers, one value each."""
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(sac.SACConfig):
+    """SAC whose policy has residual layers with layer normalisation, and SiLU."""
+
+    activation: str = "silu"
+    residual: bool = True
+    actor_layer_norm: bool = True
+
+
+def make_critic(inputs, width):
+    """A residual network with one value: an embedding, and a block of two layers."""
     import torch
-    from torch.nn.functional import layer_norm
+    from torch import nn
 
-    from spreeze.networks import Network, Shapes
+    class Critic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.value = nn.Linear(inputs, width), nn.Linear(width, 1)
+            self.norm = nn.LayerNorm(width)
+            self.block = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
 
-    width, inputs = config.widths()[0], spec.obs_size + spec.action_size
-    sizes = [("0", inputs, width), ("1", width, width), ("2", width, width), ("3", width, 1)]
-    items = []
-    for name, fan_in, fan_out in sizes:
-        items += [(f"w{name}", (2, fan_in, fan_out)), (f"b{name}", (2, 1, fan_out))]
-    shapes = Shapes(tuple(items))
+        def forward(self, obs, action):
+            x = self.embed(torch.cat([obs, action], -1))
+            return self.value(torch.relu(x + self.block(self.norm(x))))
 
-    def forward(flat, obs, action):
-        p = shapes.split(flat)
-        x = torch.cat([obs, action], -1).expand(2, -1, -1)
-        x = torch.bmm(x, p["w0"]) + p["b0"]
-        inner = torch.relu(torch.bmm(layer_norm(x, x.shape[-1:]), p["w1"]) + p["b1"])
-        x = x + torch.bmm(inner, p["w2"]) + p["b2"]
-        return torch.bmm(torch.relu(x), p["w3"]) + p["b3"]  # [2, B, 1]
-
-    return Network(shapes, forward)
+    return Critic()
 
 
 def build(config, spec, arithmetic="float32"):
-    return sac.build(config, spec, arithmetic, residual_critics(config, spec))
+    from spreeze.networks import module_network
+
+    inputs, width = spec.obs_size + spec.action_size, config.widths()[0]
+    critics = module_network(lambda: make_critic(inputs, width), copies=2)
+    return sac.build(config, spec, arithmetic, critics)
 
 
-ENTRY = Entry(sac.SACConfig, build, "SAC with residual critics")
+ENTRY = Entry(OwnConfig, build, "SAC with critics and a policy of my own")
 
 if __name__ == "__main__":
     run = spreeze.train("Pendulum-v1", algo=f"{__file__}:ENTRY", time="120s", target=-250)

@@ -22,6 +22,7 @@ from spreeze.networks.layers import (
     mlp_shapes,
     unfused_arithmetic,
 )
+from spreeze.networks.modules import module_network
 from spreeze.networks.ranks import mean_and_std
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "mlp",
     "mlp_network",
     "mlp_shapes",
+    "module_network",
     "project",
     "tanh_gaussian",
     "unfused_arithmetic",

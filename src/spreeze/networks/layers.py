@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -197,6 +198,8 @@ class Network:
     shapes: Shapes
     forward: Callable[..., Tensor]
     """(flat, *inputs [B, size]) -> [B, out], or [ensemble, B, out]."""
+    initial: Callable[[torch.Generator], Tensor] | None = None
+    """Fresh parameters; None: as `init_uniform` draws them."""
 
     def __call__(self, flat: Tensor, *inputs: Tensor) -> Tensor:
         """The network's outputs."""
@@ -204,7 +207,7 @@ class Network:
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Fresh parameters."""
-        return init_uniform(self.shapes, generator)
+        return (self.initial or partial(init_uniform, self.shapes))(generator)
 
 
 def mlp_network(

@@ -222,6 +222,7 @@ class Supervisor:
                 self.progress.record_decision(decision)
             if self.trace:
                 self.trace.tick(self.progress.elapsed_s)
+            self.record.count(self.desk.take_lost())
             self.progress.faults |= self.record.faults
             errors = env_error_warnings(self.control, dict(self.record.env_errors))
             self.progress.standing["environments"] = errors

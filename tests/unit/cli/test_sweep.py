@@ -12,7 +12,7 @@ from fake_runs import append, make_run, write
 from spreeze.cli.commands import sweep
 from spreeze.cli.sweep.plan import Plan, sweep_folder
 from spreeze.cli.sweep.report import repeat_command
-from spreeze.cli.sweep.score import Score
+from spreeze.cli.sweep.score import Score, share_done
 from spreeze.cli.sweep.study import FINISHED, INTERRUPTED, PRUNED, RUNNING, Study, Trial
 from spreeze.cli.sweep.trials import Setup
 from spreeze.errors import DamagedFile, UsageError
@@ -158,6 +158,19 @@ def test_runs_are_compared_at_equal_parts_of_their_way(tmp_path: Path) -> None:
     assert [best[part] for part in (1, 3, 4, 5, 8)] == [1.0, 1.0, 1.0, 7.0, 7.0]
     times = dict(Score("time", "eval/mean_reward").on_the_way(RunDir(path), config))
     assert times[5] == -7.0, "smaller values are better where times count"
+
+
+def test_time_counts_from_when_training_began(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "a", num=0)
+    write(path / "status.json", {"progress": {"time_s": 12.0, "training_s": 10.0, "env_steps": 9}})
+    append(
+        path,
+        "evaluator-0",
+        {"time_s": 22.5, "env_steps": 5, "updates": 0, "eval/mean_reward": 1.0},
+    )
+    config = Config(time="100s", steps="1k")
+    assert dict(RETURN.on_the_way(RunDir(path), config)) == dict.fromkeys(range(1, 5), 1.0)
+    assert share_done(RunDir(path), config) == 0.1
 
 
 @pytest.mark.parametrize(("score", "good", "bad"), [("best", 10.0, 0.0), ("time", -10.0, 0.0)])

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 import torch
 
-from spreeze.networks import init_uniform, mlp, mlp_network, mlp_shapes
+from spreeze.networks import init_uniform, mlp, mlp_network, mlp_shapes, module_network
 from spreeze.networks.layers import ACTIVATIONS, UNPADDED_OUTPUTS, pad_for_tensor_cores
 from spreeze.spec import Activation
 
@@ -80,3 +80,23 @@ def test_in_bf16_only_hidden_layers_are_rounded() -> None:
     exact, rounded = mlp(shapes, flat, "float32", x), mlp(shapes, flat, "bf16", x)
     assert rounded.dtype == torch.float32
     assert 0 < (rounded - exact).abs().max() < 0.02
+
+
+def test_a_module_is_a_network_of_one_vector() -> None:
+    def make() -> torch.nn.Module:
+        return torch.nn.Bilinear(3, 2, 1)
+
+    network = module_network(make, copies=2)
+    flat = network.init(torch.Generator().manual_seed(3))
+    assert torch.equal(flat, network.init(torch.Generator().manual_seed(3)))
+    assert flat.shape == (network.shapes.size,)
+    obs, action = torch.randn(5, 3), torch.randn(5, 2)
+    out = network(flat, obs, action)
+    for i in range(2):
+        module = make()
+        named = {name: value[i] for name, value in network.shapes.split(flat).items()}
+        module.load_state_dict(named)
+        torch.testing.assert_close(out[i], module(obs, action))
+    assert not torch.equal(out[0], out[1]), "each copy begins with its own parameters"
+    with pytest.raises(ValueError, match="BatchNorm1d has state besides parameters: running_mean"):
+        module_network(lambda: torch.nn.BatchNorm1d(3), copies=2)

@@ -125,9 +125,10 @@ def _planned(args: Arguments, rest: Sequence[str]) -> tuple[Path, Plan, int]:
     missing = [name for name in ("space", "trials") if getattr(args, name) is None]
     if missing or not scan_flags(list(rest)).env:
         what = " and ".join([flag(name) for name in missing] or ["the environment"])
+        is_or_are = "are" if len(missing) > 1 else "is"
         raise UsageError(
             [
-                f"{what} is missing: spreeze sweep Pendulum-v1 --space space.toml --trials 20 --time 1m"
+                f"{what} {is_or_are} missing: spreeze sweep Pendulum-v1 --space space.toml --trials 20 --time 1m"
             ]
         )
     path = Path(str(args.space))
