@@ -30,15 +30,16 @@ TOOL_NAMES := printf 'cyclonedx-bom\npip-audit\nuv\n'
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
-test: .venv/dev.stamp  ## all tests except the long learning tests
-	$(PYTEST) $(PARALLEL) -m "not learning"
+test: .venv/dev.stamp  ## all tests except the long learning tests and those of clusters
+	$(PYTEST) $(PARALLEL) -m "not learning and not cluster"
 
 faults: .venv/dev.stamp  ## every test that injects a fault or an attack; then writes docs/faults.md
 	$(PYTEST) $(PARALLEL) -m fault --fault-results tests/fault/results.json; \
 	  status=$$?; $(BIN)/python docs/faults.py && exit $$status
 
-suites: .venv/suites.stamp  ## one task of every suite, EnvPool included; installs another 1.4 GB
+suites: .venv/suites.stamp  ## one task of every suite, EnvPool included, and clusters; installs another 1.7 GB
 	$(PYTEST) $(PARALLEL) tests/suites tests/unit/envs/test_envpool.py
+	$(PYTEST) tests/cluster
 
 wheels:  ## install the wheel with every Python found (3.11, 3.12, 3.13), and train there; needs the network
 	@$(PYTHON) tests/packaging/wheels.py

@@ -134,9 +134,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
     },
 }
 
-SEVERAL_MACHINES = "a run uses one machine"
 NOT_APPLICABLE = {
     "F24": "the shared memory has no name, so no other program can attach",
-    **dict.fromkeys(("F79", "F80", "F81", "F82", "S16"), SEVERAL_MACHINES),
 }
 """Ids that cannot happen, and why."""

@@ -17,7 +17,7 @@ import spreeze
 from spreeze.store.metric_names import METRICS
 
 ROOT = Path(__file__).parents[2]
-GROUPS = "rollout|eval|train|perf|async|replay|tuner"
+GROUPS = "rollout|eval|train|perf|async|replay|tuner|cluster"
 LITERAL = re.compile(rf'"((?:{GROUPS})/[\w/{{}}]+)"')
 """A metric's name in the source; an f-string has its variable in braces."""
 
