@@ -71,7 +71,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
         "F55": "out of memory in the middle of a run",
         "F56": "a CUDA error after which the process cannot continue",
         "F57": "a GPU is asked for that is not there",
-        "F58": "more samplers than cores: one thread in each",
+        "F58": "more samplers than cores: one thread computes in each",
         "F59": "the learner hangs",
         "F60": "a container with few CPUs on a large machine",
     },
@@ -134,9 +134,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
     },
 }
 
-SEVERAL_MACHINES = "a run uses one machine"
 NOT_APPLICABLE = {
     "F24": "the shared memory has no name, so no other program can attach",
-    **dict.fromkeys(("F79", "F80", "F81", "F82", "S16"), SEVERAL_MACHINES),
 }
 """Ids that cannot happen, and why."""

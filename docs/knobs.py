@@ -4,27 +4,32 @@
     python docs/knobs.py --check    change nothing; exit 1 if a table is not current
 
 A table stands between `<!-- knobs: NAME -->` and `<!-- end -->`. NAME is a section of the config, `run` for
-knobs without a section, `algorithms` for the list of algorithms, or an algorithm for the knobs that not all have.
+knobs without a section, `algorithms` for the list of algorithms, an algorithm for the knobs that not all have, or a
+command: `eval`, `bench-learner`.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import markers
+from docstrings import field_texts
+from markers import Rows
+
 from spreeze.algos import ALGORITHMS
 from spreeze.algos.off_policy import OffPolicyConfig
+from spreeze.bench.commands import BENCHMARKS
+from spreeze.cli import COMMANDS
 from spreeze.knobs import Knob, flag, knobs_of
+from spreeze.settings.arguments import positional
 from spreeze.settings.config import SECTIONS, Config
 
 ROOT = Path(__file__).parent.parent
-OPENING = "<!-- knobs:"
-BLOCK = re.compile(r"(<!-- knobs: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-Rows = list[list[str]]
+BLOCK = markers.block("knobs")
 
 
 def shown(value: Any) -> str:
@@ -82,6 +87,24 @@ def algorithms_table() -> Rows:
     ]
 
 
+def command_tables() -> Iterator[tuple[str, Rows]]:
+    """The arguments of each command but `train`, whose flags are the knobs."""
+    modules = {name: f"cli.commands.{name}" for name in COMMANDS if name not in ("train", "bench")}
+    modules |= {f"bench-{x}": f"bench.commands.{x.replace('-', '_')}" for x in BENCHMARKS}
+    for name, module in modules.items():
+        arguments = import_module(f"spreeze.{module}").Arguments
+        without_flag, helps = positional(arguments), field_texts(arguments)
+        rows = []
+        for knob in knobs_of(arguments).values():
+            place = knob.name.removesuffix("_given").upper()
+            said = place if knob.name in without_flag else flag(knob.name)
+            default = "" if knob.default in (None, MISSING) else shown(knob.default)
+            rows.append(
+                [f"`{said}`", default, knob.allowed.removesuffix(", or None"), helps[knob.name]]
+            )
+        yield name, [["argument", "default", "allowed", "what it does"], *rows]
+
+
 def tables() -> dict[str, Rows]:
     """All tables by name."""
     config = Config()
@@ -90,35 +113,19 @@ def tables() -> dict[str, Rows]:
         found[prefix] = section_table(prefix, knobs_of(type(getattr(config, name))).values())
     found["algo"] = shared_table()
     found["algorithms"] = algorithms_table()
-    return found | {algo: algorithm_table(algo) for algo in ALGORITHMS}
+    found |= {algo: algorithm_table(algo) for algo in ALGORITHMS}
+    return found | dict(command_tables())
 
 
 def rewrite(text: str) -> str:
     """A document with current tables."""
-    if len(BLOCK.findall(text)) != text.count(OPENING):
-        sys.exit(f"A table has no name or no end: write {OPENING} NAME --> and <!-- end -->.")
-    known = tables()
-
-    def table(block: re.Match[str]) -> str:
-        opening, name, end = block.groups()
-        if name not in known:
-            sys.exit(f"There is no table of knobs {name!r}. There are: {', '.join(known)}.")
-        header, *body = known[name]
-        lines = [header, ["---"] * len(header), *body]
-        return opening + "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + end
-
-    return BLOCK.sub(table, text)
+    return markers.rewrite(text, "knobs", tables())
 
 
 def stale(root: Path) -> dict[Path, str]:
     """The documents whose tables are not current, and what they should say."""
-    texts = {path: path.read_text() for path in sorted((root / "docs").glob("*.md"))}
-    return {path: new for path, text in texts.items() if (new := rewrite(text)) != text}
+    return markers.stale(root, rewrite)
 
 
 if __name__ == "__main__":
-    outdated = stale(ROOT)
-    if "--check" in sys.argv[1:] and outdated:
-        sys.exit(f"Not current: {', '.join(path.name for path in outdated)}. Run: docs/knobs.py")
-    for path, text in outdated.items():
-        path.write_text(text)
+    markers.write(stale(ROOT), "docs/knobs.py")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(
     r"""\]\( <? ([^)\s>]+) >? (?:\s+"[^"]*")? \)  # [text](target), ![text](target)
       | ^\[[^\]]+\]: \s+ (\S+)                    # [label]: target
@@ -41,7 +41,7 @@ def _without_fences(text: str) -> str:
     return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_resolve(page: Path) -> None:
     broken = []
     for link in _links(page):
@@ -55,11 +55,16 @@ def test_relative_links_resolve(page: Path) -> None:
 
 
 def test_the_front_page_leads_to_every_document() -> None:
-    linked = {(ROOT / link.partition("#")[0]).resolve() for link in _links(ROOT / "README.md")}
-    assert set(PAGES) - {ROOT / "README.md"} <= linked
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        linked = {(page.parent / link.partition("#")[0]).resolve() for link in _links(page)}
+        waiting += (linked & set(PAGES)) - reached
+    assert set(PAGES) <= reached
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_installing_names_no_address_of_a_registry(page: Path) -> None:
     """Which registry a machine uses is its own affair; `uv` knows where builds of PyTorch are."""
     assert re.findall(r"--(?:extra-)?index-url|download\.pytorch\.org", page.read_text()) == []

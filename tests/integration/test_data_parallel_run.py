@@ -59,15 +59,13 @@ def test_ranks_that_are_killed_are_back_and_end_with_the_run(tmp_path: Path) -> 
         "--checkpoint.every-s=0.3",
     )
     with training(tmp_path, "Pendulum-v1", "--tuner.off", *flags) as process:
-        pids = learning(tmp_path)
+        pids, log = learning(tmp_path), tmp_path / "runs" / "r" / "logs" / "learner-0.log"
         wait_for((tmp_path / "runs" / "r" / "checkpoints" / "last").exists)
-        before = read(tmp_path, "status")["progress"]
         os.kill(pids["learner-0"], signal.SIGKILL)
-        wait_for(lambda: read(tmp_path, "status")["pids"]["learner-0"] != pids["learner-0"])
-        wait_for(lambda: read(tmp_path, "status")["progress"]["updates"] > before["updates"] + 50)
+        wait_for(lambda: "continues from" in log.read_text())
+        reached = read(tmp_path, "status")["progress"]["updates"]
+        wait_for(lambda: read(tmp_path, "status")["progress"]["updates"] > reached + 50)
         pids = read(tmp_path, "status")["pids"]
         process.kill()
         gone_within(pids, 5)
-    log = (tmp_path / "runs" / "r" / "logs" / "learner-0.log").read_text()
-    assert "continues from" in log
-    assert log.count("2 ranks share each batch: cpu, cpu") == 2
+    assert log.read_text().count("2 ranks share each batch: cpu, cpu") == 2

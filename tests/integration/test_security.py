@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -279,11 +280,24 @@ def test_the_hook_that_watches_connections_sees_them(tmp_path: Path) -> None:
     assert "192.0.2.1" in log.read_text()
 
 
-@pytest.mark.fault("S21")
-@pytest.mark.parametrize("name", ["dev", "train"])
-def test_every_locked_package_has_hashes_and_nothing_is_missing(name: str) -> None:
-    import tomllib
+BUILD_TOOLS = {"hatchling", "editables"}
+"""The wheel of Spreeze itself is built with these."""
+SUITES = ["mujoco", "classic", "box2d", "dmc", "bullet", "envpool"]
 
+
+@pytest.mark.fault("S21")
+@pytest.mark.parametrize(
+    ("name", "extras", "more", "not_locked"),
+    [
+        ("train", ["dashboard"], BUILD_TOOLS, {"spreeze", "torch"}),
+        ("dev", ["dashboard", "dev"], BUILD_TOOLS, {"spreeze", "torch", "triton"}),
+        ("suites", [*SUITES, "dev"], BUILD_TOOLS, {"spreeze", "torch", "triton"}),
+        ("tools", None, {"uv", "pip-audit", "cyclonedx-bom"}, set()),
+    ],
+)
+def test_every_locked_package_has_hashes_and_nothing_is_missing(
+    name: str, extras: list[str] | None, more: set[str], not_locked: set[str]
+) -> None:
     text = (ROOT / "locks" / f"{name}.txt").read_text()
     entries = re.findall(r"^(\S+)==\S+((?:[^\n]*\\\n)+[^\n]*)$", text, re.MULTILINE)
     locked = {package for package, _ in entries}
@@ -292,11 +306,24 @@ def test_every_locked_package_has_hashes_and_nothing_is_missing(name: str) -> No
     assert all("--hash=sha256:" in rest for _, rest in entries)
     assert "://" not in re.sub(r"#.*", "", text)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = {*project["dependencies"], *project["optional-dependencies"]["dashboard"]}
-    wanted |= set(project["optional-dependencies"]["dev"]) if name == "dev" else set()
-    wanted |= {"hatchling", "editables"}  # the wheel of Spreeze itself is built with these
+    wanted = set() if extras is None else {*project["dependencies"]}
+    wanted = wanted.union(
+        more, *(project["optional-dependencies"][extra] for extra in extras or ())
+    )
     names = {re.split(r"[^\w.-]", text)[0].lower().replace("_", "-") for text in wanted}
-    assert names - locked == {"spreeze", "torch", *(["triton"] if name == "dev" else [])}
+    assert names - locked == not_locked
+    assert not {package for package in locked if re.match("cuda-|nvidia-(?!ml-py)", package)}
+
+
+@pytest.mark.fault("S21")
+def test_make_installs_what_is_locked_before_it_installs_the_project() -> None:
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    installs = [i for i, line in enumerate(lines) if line.startswith("\t@$(INSTALL)")]
+    assert len(installs) == 3
+    assert all(lines[i - 1].startswith("\t@$(LOCKED) -r locks/") for i in installs)
+    by_pip = [line for line in lines if re.search(r"\bpip.* install\b", line) and line[0] != "#"]
+    assert len(by_pip) == 2, "the locked one, and the tools"
+    assert "--require-hashes" in by_pip[1]
 
 
 @pytest.mark.fault("S21")

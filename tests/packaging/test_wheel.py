@@ -35,9 +35,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 
 def test_the_package_is_complete_and_alone(wheel: zipfile.ZipFile) -> None:
-    static = PACKAGE / "dashboard" / "static"
+    static, peers = PACKAGE / "dashboard" / "static", PACKAGE / "bench" / "peers"
     assert (static / "index.html").exists()
-    sources = {*PACKAGE.rglob("*.py"), *static.iterdir(), PACKAGE / "py.typed"}
+    assert (peers / "settings.toml").exists()
+    data = {*static.iterdir(), *(peers / "locks").iterdir(), peers / "settings.toml"}
+    sources = {*PACKAGE.rglob("*.py"), *data, PACKAGE / "py.typed"}
     expected = {path.relative_to(PACKAGE.parent).as_posix() for path in sources}
     packed = {name for name in wheel.namelist() if not name.startswith(f"{INFO}/")}
     assert packed == expected

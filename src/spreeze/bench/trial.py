@@ -10,6 +10,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from spreeze.errors import RunFailed
+from spreeze.machine.lifeline import adopt_orphans
 
 POLL_S = 0.01
 EPISODES = 10
@@ -147,15 +149,45 @@ class Use(NamedTuple):
         return cls(busy, cpu.steal, used)
 
 
+class Family:
+    """All that this process has started since, directly or not. It adopts what a parent leaves behind."""
+
+    def __init__(self) -> None:
+        """From now on."""
+        self._strangers = set(psutil.Process().children())
+        adopt_orphans()
+
+    def members(self) -> list[psutil.Process]:
+        """The processes now, parents first."""
+        found = []
+        for child in psutil.Process().children():
+            if child not in self._strangers:
+                with contextlib.suppress(psutil.Error):
+                    found += [child, *child.children(recursive=True)]
+        return found
+
+    def end(self, first: psutil.Popen) -> None:
+        """Ask the first process to end, then kill what is left, until nothing is."""
+        _send(first, signal.SIGTERM)
+        with contextlib.suppress(psutil.TimeoutExpired):
+            first.wait(KILL_AFTER_S)
+        deadline = time.monotonic() + KILL_AFTER_S
+        while (left := self.members()) and time.monotonic() < deadline:
+            for process in left:
+                _send(process, signal.SIGKILL)
+            first.poll()  # before anything else can take its exit code
+            psutil.wait_procs([process for process in left if process.pid != first.pid], POLL_S)
+
+
 class Clock:
     """Seconds since the command, without those in which its processes were stopped."""
 
-    def __init__(self, process: psutil.Process) -> None:
+    def __init__(self, family: Family) -> None:
         """Start."""
-        self._process = process
+        self._family = family
         self._began_s = time.monotonic()
         self._stopped_s = self._others_s = self._stolen_s = 0.0
-        self._before = Use.until_now([process])
+        self._before = Use.until_now(family.members())
 
     def seconds(self) -> float:
         """Now."""
@@ -166,7 +198,7 @@ class Clock:
         """Stop all processes of the framework inside this block."""
         began_s = time.monotonic()
         for _ in range(2):  # a process may have been started in between
-            family = tree(self._process)
+            family = self._family.members()
             for process in family:
                 _send(process, signal.SIGSTOP)
         self._add_use(family)
@@ -180,7 +212,7 @@ class Clock:
 
     def disturbance(self) -> tuple[float, float]:
         """Cores that other programs used, and that the machine's host took, while the clock ran."""
-        self._add_use(tree(self._process))
+        self._add_use(self._family.members())
         passed_s = max(self.seconds(), POLL_S)
         return max(0.0, self._others_s) / passed_s, self._stolen_s / passed_s
 
@@ -192,22 +224,27 @@ class Clock:
         self._before = now
 
 
-def tree(process: psutil.Process) -> list[psutil.Process]:
-    """A process and all that descend from it, parents first."""
-    with contextlib.suppress(psutil.Error):
-        return [process, *process.children(recursive=True)]
-    return []
-
-
 def _send(process: psutil.Process, number: int) -> None:
     with contextlib.suppress(psutil.Error):
         process.send_signal(number)
 
 
+@contextmanager
+def _cleaned_up() -> Iterator[None]:
+    """Let SIGTERM leave this block as Ctrl-C does, with all that a framework has started ended on the way."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@_cleaned_up()
 def run(program: Program, task: Task, seed: int, log: Path) -> Trial:
     """Start a framework's command and judge what it saves, until the target was held, or the time is up."""
     trial = Trial(seed)
     judge = Judge(program.judge, program.variables)
+    family = Family()
     try:
         with log.open("w") as printed:
             process = psutil.Popen(
@@ -218,26 +255,24 @@ def run(program: Program, task: Task, seed: int, log: Path) -> Trial:
                 env=program.variables,
                 start_new_session=True,
             )
-        clock = Clock(process)
+        clock = Clock(family)
         try:
-            _follow(program, task, trial, judge, process, clock)
+            by_itself = _follow(program, task, trial, judge, process, clock)
             trial.other_cores, trial.stolen_cores = clock.disturbance()
         finally:
-            _end(process)
-        if (
-            process.returncode not in (0, -signal.SIGTERM, -signal.SIGKILL, None)
-            and trial.held_s is None
-        ):
+            family.end(process)
+        if by_itself and process.returncode != 0:
             trial.error = log.read_text(errors="replace")[-2000:].strip()
     finally:
+        adopt_orphans(False)
         judge.close()
     return trial
 
 
 def _follow(
     program: Program, task: Task, trial: Trial, judge: Judge, process: psutil.Popen, clock: Clock
-) -> None:
-    """Judge the newest policy whenever it is time, until the run is decided."""
+) -> bool:
+    """Judge the newest policy whenever it is time, until the run is decided. True if it ended by itself."""
     saved, saved_s, judged_s, at_target = None, 0.0, -task.every_s, list[float]()
     ended = False
     while not ended and clock.seconds() < task.limit_s:
@@ -260,15 +295,5 @@ def _follow(
         at_target = [*at_target, time_s] if mean >= task.target else []
         if len(at_target) == HELD:
             trial.held_s = at_target[0]
-            return
-
-
-def _end(process: psutil.Popen) -> None:
-    """End a framework and all that it has started."""
-    family = tree(process)
-    _send(process, signal.SIGTERM)
-    with contextlib.suppress(psutil.TimeoutExpired):
-        process.wait(KILL_AFTER_S)
-    for left in {*family, *tree(process)}:
-        _send(left, signal.SIGKILL)
-    psutil.wait_procs([process, *family], KILL_AFTER_S)
+            return False
+    return ended

@@ -58,7 +58,7 @@ class Latencies(NamedTuple):
 
 def measure(layout: Layout, seconds: float) -> dict[str, Any]:
     """Rows per second and latencies of each means, in turns."""
-    streams = {"wire": _rows_by_wire, "queue": _rows_by_queue, "pipe": _rows_by_pipe}
+    streams = {"wire": rows_by_wire, "queue": _rows_by_queue, "pipe": _rows_by_pipe}
     policies = {"wire": _policy_by_wire, "file": _policy_by_file, "queue": _policy_by_queue}
     rates: dict[str, list[float]] = {name: [] for name in streams}
     latencies: dict[str, list[float]] = {name: [] for name in policies}
@@ -122,7 +122,8 @@ def _until(seconds: float) -> Iterator[None]:
         yield
 
 
-def _rows_by_wire(layout: Layout, seconds: float) -> Received:
+def rows_by_wire(layout: Layout, seconds: float) -> Received:
+    """Rows through a lane, from one process to another."""
     arena = Arena.create(experience_blocks(layout, 1, LANE_ROWS, SENT_ROWS))
     wire, number = Experience(arena, SENT_ROWS), np.zeros(1)
     writer, (reader,) = wire.writer(0), wire.readers(as_words=True)

@@ -32,9 +32,9 @@ def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
         os._exit(1)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, in sessions of their own too."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans(on: bool = True) -> None:
+    """Become the parent of descendants whose own parent ends, in sessions of their own too; or no longer."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def own_what_starts(name: str) -> None:

@@ -7,7 +7,7 @@ serial mode is a loop over the same generators (`run.processes.serial`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -29,12 +29,13 @@ from spreeze.store.rundir import RunDir
 from spreeze.store.trace import Activity, Mark, Tracer, no_mark
 from spreeze.store.write_thread import WriteThread
 from spreeze.wires.arena import Arena
+from spreeze.wires.blocks import open_arrivals
 from spreeze.wires.control import Control, Table
 from spreeze.wires.documents import Document, EpisodeReports
-from spreeze.wires.experience import Experience
+from spreeze.wires.experience import Experience, LaneReader
 from spreeze.wires.weights import Weights
 
-ROLES = ("sampler", "learner", "evaluator", "visualizer")
+ROLES = ("sampler", "learner", "evaluator", "visualizer", "relay")
 WITH_WRITE_THREAD = ("sampler", "learner")
 """Roles that do not wait for a disk that hangs."""
 CLOSE_S = 2.0
@@ -57,6 +58,8 @@ class Job:
     """When the command started, on the monotonic clock; all processes count their times from there."""
     evaluation: tuple[NamedEnv, ...] = ()
     """The environments of evaluations; empty: `env`."""
+    machine: int = 0
+    """Which machine of a cluster it runs on, for its seed; 0: the learner's."""
     form: PolicyForm | None = None
     """The policy that acts; None: as the config says."""
 
@@ -77,6 +80,8 @@ class Context:
 
     job: Job
     experience: Experience
+    arrivals: Experience | None
+    """The lane of rows from other machines, if there are any."""
     weights: Weights
     control: Control
     now: Callable[[], float]
@@ -138,6 +143,14 @@ class Context:
         record: Table = getattr(self.control, table)
         return record[self.job.index : self.job.index + 1].reshape(()) if record.ndim else record
 
+    def lane_readers(self, positions: Sequence[int] | None) -> list[LaneReader]:
+        """The reading ends of all lanes, the one from other machines last; see `Experience.readers`."""
+        lanes = self.experience.readers(as_words=True, positions=positions)
+        if self.arrivals is not None:
+            arrived = None if positions is None else positions[len(lanes) :]
+            lanes += self.arrivals.readers(as_words=True, positions=arrived)
+        return lanes
+
     def document(self, name: str) -> Document:
         """One of the run's small documents; `wires.documents` lists them."""
         return Document(self.arena, name)
@@ -148,11 +161,12 @@ class Context:
 
     def seed(self, num: int = 1) -> list[int]:
         """Seeds for this role: independent of those of every other role and index."""
-        key = (ROLES.index(self.job.role), self.job.index)
+        key = [ROLES.index(self.job.role), self.job.index]
+        key += [self.job.machine] if self.job.machine else []
         # A resumed run must not play the same episodes again.
         steps = int(self.control.supervisor["resumed_steps"])
         seed = [self.config.seed, steps] if steps else self.config.seed
-        sequence = np.random.SeedSequence(seed, spawn_key=key)
+        sequence = np.random.SeedSequence(seed, spawn_key=tuple(key))
         return [int(word) for word in sequence.generate_state(num)]
 
     @property
@@ -243,6 +257,7 @@ def join(
     context = Context(
         job=job,
         experience=Experience(arena, block),
+        arrivals=open_arrivals(arena) if job.config.backend == "ray" else None,
         weights=Weights(arena),
         control=Control(arena),
         now=now,

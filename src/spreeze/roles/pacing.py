@@ -48,3 +48,30 @@ class Pace:
     def allowed_steps(self, updates: int) -> int:
         """Env steps that samplers may reach after `updates`."""
         return allowed_steps(self._steps, updates - self._updates, self._min_ratio)
+
+
+class LimitForecast:
+    """Where the samplers' limit will be by the time that another machine hears of it.
+
+    Told of the limit as it is, another machine would hear of it when the samplers beside the learner have reached
+    it already, and would wait forever.
+    """
+
+    def __init__(self, ahead_s: float) -> None:
+        """`ahead_s`: how much later orders are followed."""
+        self._ahead_s, self._rate = ahead_s, 0.0
+        self._seen: tuple[float, int] | None = None
+
+    def of(self, limit: int, now_s: float) -> int:
+        """The limit to tell, when it is `limit` now."""
+        if not 0 < limit < NO_LIMIT:
+            self._seen = None
+            return limit
+        then_s, then = self._seen or (now_s, limit)
+        if self._seen is None or limit < then:
+            self._seen, self._rate = (now_s, limit), 0.0
+        elif now_s - then_s >= self._ahead_s:
+            rate = (limit - then) / (now_s - then_s)
+            self._rate = rate if self._rate == 0 else (self._rate + rate) / 2
+            self._seen = now_s, limit
+        return limit + int(self._rate * self._ahead_s)

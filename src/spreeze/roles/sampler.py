@@ -49,7 +49,7 @@ def run(ctx: Context) -> Iterator[None]:
     weights = WeightsReader(ctx.weights, policy.vector)
     lane, lending = ctx.experience.writer(ctx.job.index), CoreLending(control, ctx.now)
     random_steps = -(-config.sampler.random_steps // resolved(config.sampler.processes))
-    steps_of_all = control.samplers["env_steps"]
+    steps_here, steps_elsewhere = control.samplers["env_steps"], control.relay["env_steps"]
     version, next_fetch_s, env_steps = 0, 0.0, int(counters["env_steps"])  # a restart counts on
     log = EpisodeLog(ctx, policy)
     try:
@@ -59,7 +59,7 @@ def run(ctx: Context) -> Iterator[None]:
             # 1. Hold while samplers are too far ahead of the updates, or while this one is not needed.
             limit = control.learner["allowed_steps"] or _first_limit(ctx)
             inactive = ctx.job.index >= control.supervisor["active_samplers"]
-            if steps_of_all.sum() > limit or inactive:
+            if steps_here.sum() + steps_elsewhere > limit or inactive:
                 ctx.wait(HOLD_S)
                 yield
                 continue

@@ -13,7 +13,7 @@ and the replay never turns over too fast.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -96,14 +96,17 @@ class Controller:
         chosen: Collection[str],
         expected_hz: Mapping[int, float],
         control: Control,
+        count_steps: Callable[[], int] | None = None,
     ) -> None:
         """Move the settings named in `chosen`; the others were given by the user.
 
         `expected_hz`: the updates per second that the plan expects of each batch size worth a trial.
+        `count_steps`: the env steps to judge by; usually those of the run.
         """
         self.settled = False
         """Whether nothing is left to try for now."""
         self._control = control
+        self._count_steps = count_steps or (lambda: control.env_steps)
         self._config, self._expected_hz = config, expected_hz
         self._free = movable_settings(config, chosen)
         self._initial = self._settings()
@@ -257,16 +260,16 @@ class Controller:
         If the count of updates goes back, the learner was started again, and the window begins anew.
         """
         control, began_s = self._control, self._now_s
-        steps, updates = control.env_steps, int(control.learner["updates"])
+        steps, updates = self._count_steps(), int(control.learner["updates"])
         seen = updates
         while self._now_s < began_s + WINDOW_S:
             yield
             if (now := int(control.learner["updates"])) < seen:
-                began_s, steps, updates = self._now_s, control.env_steps, now
+                began_s, steps, updates = self._now_s, self._count_steps(), now
             seen = now
         passed_s = max(self._now_s - began_s, 1e-9)
         return Rates(
             update_hz=(int(control.learner["updates"]) - updates) / passed_s,
-            sample_hz=(control.env_steps - steps) / passed_s,
+            sample_hz=(self._count_steps() - steps) / passed_s,
             batch_size=int(control.learner["batch_size"]),
         )

@@ -17,10 +17,10 @@ import psutil
 from spreeze.faults import Fault, fault_point
 from spreeze.machine.oom import oom_kills
 from spreeze.roles.context import Job
+from spreeze.run.account import Account
 from spreeze.run.leaks import LOOK_EVERY_S, LeakWatch, private_bytes
 from spreeze.run.processes.call_result import Raised
 from spreeze.run.processes.pool import Child, Processes, StartFailed, start_task
-from spreeze.run.progress import Progress
 from spreeze.run.restarts import EXCEPTION_COST, KILL_COST, StartQueue, Task
 from spreeze.run.shutdown import LEARNER, crash_message
 from spreeze.run.watchdog import Hang, Watchdog, signs_of_life
@@ -39,7 +39,7 @@ OBSERVER_LIVED_S = 3.0
 
 
 class Crew:
-    """The processes of one run."""
+    """The processes of one run, or of an outpost."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Crew:
         jobs: Sequence[Job],
         observers: Sequence[Task],
         arena: Arena,
-        progress: Progress,
+        progress: Account,
         watchdog: Watchdog,
     ) -> None:
-        """Start nothing yet. The first job is the learner's; training continues without the observers."""
+        """Start nothing yet. Training continues without the observers."""
         config = jobs[0].config
         self.children: dict[str, Child] = {}
         """The processes that run, by their names."""
@@ -80,7 +80,8 @@ class Crew:
 
     def start_all(self) -> str | None:
         """Start everything but the learner, whose fork server is still importing torch; returns what failed."""
-        self._queue.add(self._jobs[LEARNER])
+        if LEARNER in self._jobs:
+            self._queue.add(self._jobs[LEARNER])
         others = [job for job in self._jobs.values() if job.name != LEARNER]
         for task in (*others, *self._observers.values()):
             try:
@@ -216,7 +217,8 @@ class Crew:
         progress.faults[Fault.GIVEN_UP] += 1
         if name in self._observers:
             count = self._queue.exits[name]
-            progress.note(f"{name} was given up after it ended {count} times; see {log}")
+            why = f": {cause}" if error else ""
+            progress.note(f"{name} was given up after it ended {count} times{why}; see {log}")
             return None
         trace = f"{error.traceback}\n" if error else ""
         failure = f"{trace}{name} was given up: {cause}. Its whole output: {log}"

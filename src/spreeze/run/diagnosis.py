@@ -123,7 +123,7 @@ class LearningWatch:
                 return Diagnosis(Cause.MIXED_OBSERVATIONS, ratio, "--algo.normalise-obs")
             if size > LARGE:
                 return Diagnosis(Cause.LARGE_OBSERVATIONS, size, "--algo.normalise-obs")
-        saturated = float(learner["saturated"])
+        saturated = float(learner["saturated"]) / (1 - self._acted_by_noise(control))
         if saturated > MOSTLY:
             scaled = hyper.normalise_reward
             flag = (
@@ -131,6 +131,14 @@ class LearningWatch:
             )
             return Diagnosis(Cause.SATURATED_ACTIONS, saturated, flag)
         return None
+
+    def _acted_by_noise(self, control: Control) -> float:
+        """Share of the actions that noise has chosen, not the policy."""
+        envs = resolved(self._config.sampler.envs_per_process)
+        when, _ = self._config.hyper.lasting_noise_when()
+        acting = control.samplers[control.samplers["episodes"] > 0]
+        lasting = 1.0 if when == "always" else float(np.mean(acting["noise_lasts"]))
+        return lasting * (envs // 2) / envs
 
     def _does_nothing(self, control: Control) -> bool:
         """Whether rewards are costs so far, and the policy avoids all of them."""

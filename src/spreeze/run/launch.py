@@ -19,6 +19,7 @@ from spreeze.machine.facts import detect_machine, shared_memory_problem
 from spreeze.run.callbacks import Callback
 from spreeze.run.callbacks.desk import UserCode
 from spreeze.run.callbacks.load import check_calls, load_callbacks
+from spreeze.run.cluster_view import reach_cluster
 from spreeze.run.evaluation_envs import evaluation_envs, tried_out
 from spreeze.run.known_tasks import is_known, remember
 from spreeze.run.new_folder import create_run
@@ -82,7 +83,7 @@ def launch(
         if not is_named(config.env):
             config = replace(config, env=spec.id)
         evaluation = tried_out(evaluation_envs(config, named), spec, config, processes)
-        for note in _notes(config, spec):
+        for note in (*_notes(config, spec), *reach_cluster(config, processes)):
             announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)

@@ -40,10 +40,11 @@ from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.settings.trial import Tried, try_algorithm
 from spreeze.spec import EnvSpec
 from spreeze.wires.arena import Block, arena_bytes
+from spreeze.wires.blocks import arrivals_blocks
 from spreeze.wires.control import control_blocks
 from spreeze.wires.documents import document_blocks
 from spreeze.wires.experience import experience_blocks
-from spreeze.wires.weights import weights_blocks
+from spreeze.wires.weights import ASKED, weights_blocks
 
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 """The most rows in one sampler's lane, and the most bytes in all lanes."""
@@ -153,11 +154,11 @@ def make_plan(
         say(tried.said)
     if tried and resumed:
         check_policy(resumed, chosen.config.algo, tried.form, spec)
-    form = tried.form if tried else chosen.config.hyper.policy_form(spec)
+    form = tried.form if tried else None
     started = _fit_source(chosen.config, spec, processes)
     for line in started.lines() if started else ():
         say(line)
-    blocks = _shared_blocks(chosen.config, spec, form.size(spec))
+    blocks = shared_blocks(chosen.config, spec, form)
     needs = memory_needs(chosen.config, spec, arena_bytes(blocks))
     problems = [problem for need in needs if (problem := need.problem(machine))]
     problems += limit_problems(*_process_needs(chosen.config, spec, blocks))
@@ -203,16 +204,19 @@ def _process_needs(config: Config, spec: EnvSpec, blocks: list[Block]) -> tuple[
     return others + samplers, learner_space(config, spec, arena_bytes(blocks))
 
 
-def _shared_blocks(config: Config, spec: EnvSpec, policy_size: int) -> list[Block]:
+def shared_blocks(config: Config, spec: EnvSpec, form: PolicyForm | None = None) -> list[Block]:
     """The shared memory of a run: control words, weights, and a lane of experience per sampler."""
     layout = row_layout(spec, config.hyper.row_format())
     lanes, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
+    size = (form or config.hyper.policy_form(spec)).size(spec)
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
     return [
         *control_blocks(lanes),
-        *document_blocks(lanes),
-        *weights_blocks(policy_size),
+        *document_blocks(lanes, config.ray.evaluate == "nodes"),
+        *weights_blocks(size),
+        *(weights_blocks(size, ASKED) if config.ray.evaluate == "nodes" else ()),
         *experience_blocks(layout, lanes, max(lane_rows, 8 * envs), envs),
+        *(arrivals_blocks(layout) if config.backend == "ray" else ()),
     ]
 
 

@@ -219,7 +219,7 @@ class Progress:
         control, snap = self._control, self.snapshot
         samplers, learner = control.samplers, control.learner
         snap.env_steps, snap.updates = control.env_steps, int(learner["updates"])
-        snap.episodes = int(samplers["episodes"].sum())
+        snap.episodes = int(samplers["episodes"].sum() + control.relay["episodes"])
         playing = samplers[samplers["episodes"] > 0]
         snap.rollout_return = float(playing["return_mean"].mean()) if len(playing) else None
         snap.sample_hz = self._sample_rate.update(snap.env_steps, now)

@@ -25,9 +25,9 @@ LEARNER_GRACE_S = 30.0
 KILL_S = 5.0
 """How long after that a killed process may take to disappear."""
 
-OBSERVER_GRACE_S = {"visualizer-0": 6.0, "dashboard": 3.0, "tracker": 60.0}
+OBSERVER_GRACE_S = {"relay-0": 8.0, "visualizer-0": 6.0, "dashboard": 3.0, "tracker": 60.0}
 """How long observers may take to finish: a last video, the last records to send."""
-CTRL_C_GRACE_S = {"visualizer-0": 4.0, "dashboard": 0.5, "tracker": 0.5}
+CTRL_C_GRACE_S = {"relay-0": 6.0, "visualizer-0": 4.0, "dashboard": 0.5, "tracker": 0.5}
 """The same after Ctrl-C: enough for short videos of the last and the best policy."""
 FAILURE_GRACE_S = dict.fromkeys(OBSERVER_GRACE_S, 0.5)
 """The same after a failure."""

@@ -17,6 +17,7 @@ from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed
 from spreeze.roles.context import Job
 from spreeze.run.callbacks.desk import Desk, UserCode
+from spreeze.run.cluster_view import ClusterView, cluster_summary
 from spreeze.run.controller import Controller
 from spreeze.run.crew import Crew
 from spreeze.run.initial_values import chosen_knobs, set_initial_values
@@ -85,6 +86,7 @@ class Supervisor:
         self.progress.more_metrics = self._more_metrics
         self.reports = EpisodeReports(self.arena, len(self.control.samplers))
         self.evaluation = Document(self.arena, EVALUATION)
+        self.cluster = ClusterView(self.arena, self.progress)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
         self.watchdog = Watchdog(config.limits, chosen_knobs(plan).__contains__)
@@ -96,7 +98,9 @@ class Supervisor:
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
             target, others = picklable_target(env), plan.evaluation
-            return Job(role, index, config, plan.spec, target, path, started_s, others, plan.form)
+            return Job(
+                role, index, config, plan.spec, target, path, started_s, others, form=plan.form
+            )
 
         samplers = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]
@@ -104,6 +108,8 @@ class Supervisor:
         tasks: list[Task] = [*self.directory_observers.all]
         if config.visualizer.draw == "on":
             tasks.insert(0, job("visualizer"))
+        if config.backend == "ray":
+            tasks.insert(0, job("relay"))
         self.observers = {task.name: task for task in tasks}
         """Processes that only watch: training continues whatever happens to them."""
         self.progress.snapshot.page = self.directory_observers.page
@@ -210,6 +216,7 @@ class Supervisor:
             self.shown_s = now
             self.progress.look()
             self._look_at_evaluation()
+            self.cluster.look()
             self._draw()
         if now - self.written_s >= WRITE_EVERY_S:
             self.written_s = now
@@ -217,6 +224,7 @@ class Supervisor:
                 self.progress.record_decision(decision)
             if self.trace:
                 self.trace.tick(self.progress.elapsed_s)
+            self.record.count(self.desk.take_lost())
             self.progress.faults |= self.record.faults
             errors = env_error_warnings(self.control, dict(self.record.env_errors))
             self.progress.standing["environments"] = errors
@@ -224,6 +232,7 @@ class Supervisor:
             more = {
                 "started": process_start(os.getpid()),
                 "dashboard": self.directory_observers.status,
+                "nodes": self.cluster.nodes,
             }
             self.record.show(self.progress.status(RunState.RUNNING) | more)
 
@@ -263,6 +272,8 @@ class Supervisor:
         self.progress.faults |= self.record.faults
         summary = self.progress.summary(outcome)
         summary["start_up"] = self.start_up.table(self.control, summary["all_sampling_s"])
+        if self.config.backend == "ray":
+            summary["cluster"] = cluster_summary(self.control)
         if self.trace:
             self.trace.finish()
             summary["trace_percent"] = self.trace.percent

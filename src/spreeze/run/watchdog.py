@@ -73,6 +73,7 @@ def signs_of_life(control: Control) -> dict[str, Sign]:
         "learner-0": Sign(int(control.learner["beats"]), Doing.OTHER),
         "evaluator-0": sign(control.evaluator),
         "visualizer-0": sign(control.visualizer),
+        "relay-0": Sign(int(control.relay["beats"]), Doing.OTHER),
     }
 
 

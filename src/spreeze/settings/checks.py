@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spreeze.knobs import flag, knobs_of
+from spreeze.settings.cluster import check_cluster
 from spreeze.settings.config import RANKS, SECTIONS, Config
 from spreeze.settings.parse import (
     MAX_TRACE_S,
@@ -92,6 +93,7 @@ def _check_run(config: Config) -> Iterator[str]:
     if config.track in ("wandb", "trackio") and find_spec(config.track) is None:
         yield f'--track {config.track} needs a missing package: pip install "spreeze[{config.track}]"'
     yield from _check_modes(config)
+    yield from check_cluster(config, os.environ)
 
 
 def _check_evaluation(config: Config) -> Iterator[str]:

@@ -23,6 +23,7 @@ from spreeze.settings.parse import (
     parse_count,
     parse_duration,
 )
+from spreeze.settings.ray_section import RayConfig
 from spreeze.settings.sections import (
     CheckpointConfig,
     EvaluatorConfig,
@@ -108,6 +109,10 @@ class Config:
         None,
         "Record what each process does for this long, once learning has begun: 5s. Writes trace.json.gz for ui.perfetto.dev.",
     )
+    backend: Literal["local", "ray"] = knob(
+        "local",
+        "ray: samplers run on the other machines of a Ray cluster, too (extra `ray`). Without --ray.address, on this one.",
+    )
     dashboard: bool = knob(True, "Show the run on a live page; its local address is printed.")
     track: Literal["wandb", "trackio"] | None = knob(
         None, "Also send metrics to Weights & Biases or trackio (extras `wandb`, `trackio`)."
@@ -126,6 +131,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
     hyper: Annotated[AlgoConfig, tyro.conf.arg(name="algo")] = field(
         default_factory=OffPolicyConfig
     )
@@ -200,6 +206,7 @@ SECTIONS = {
     "checkpoint": "checkpoint",
     "limits": "limits",
     "tuner": "tuner",
+    "ray": "ray",
     "hyper": "algo",
 }
 """Fields that are sections of knobs, and what these knobs start with on the command line."""

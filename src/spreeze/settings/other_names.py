@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from spreeze.text import suggest
+from spreeze.text import nearest, suggest
 
 OURS: dict[str, tuple[str, ...]] = {
     # What to train, for how long, where
@@ -174,4 +174,8 @@ def end_of_message(name: str, known: Collection[str], spell: Callable[[str], str
     ours = OURS.get(name) or tuple(knob for knob in known if knob.endswith(f".{name}"))
     if ours:
         return f". Did you mean {' or '.join(map(spell, ours))}?"
-    return f".{suggest(spell(name), map(spell, known))}"
+    if "." in name:
+        return f".{suggest(spell(name), map(spell, known))}"
+    by_last_word = {knob.rpartition(".")[2]: knob for knob in known}
+    found = nearest(name, by_last_word)
+    return f". Did you mean {spell(by_last_word[found])}?" if found else "."

@@ -9,6 +9,7 @@ There is one record per process, and only that process writes it:
 | samplers   | sampler i  | env steps, episodes and the means of the latest ones                     |
 | evaluator  | evaluator  | the latest and the best evaluation, the cores it has borrowed            |
 | visualizer | visualizer | pictures drawn and videos written                                        |
+| relay      | relay      | what the other machines of a cluster do; all zero without one            |
 
 `beats` is the heartbeat: it counts units of work, so a role that hangs inside its environment or a
 kernel can be seen from outside. `waited_s` is the time a role has slept because it had nothing to do.
@@ -132,6 +133,26 @@ EVALUATOR = [
     ("target_time_s", "<f8"),  # when an evaluation first reached the target; 0 until then
 ]
 VISUALIZER = [*_WORK, *_ENV, ("frames", "<i8"), ("videos", "<i8")]
+RELAY = [
+    *_WORK,
+    ("env_steps", "<i8"),  # of all other machines, so every machine knows the run's total
+    ("episodes", "<i8"),
+    ("nodes", "<i8"),  # that sample now
+    ("samplers", "<i8"),  # on these nodes
+    ("nodes_lost", "<i8"),  # how often a node or its outpost was lost
+    ("nodes_refused", "<i8"),  # that may not join
+    ("outposts", "<i8"),  # started so far
+    ("blocks_lost", "<i8"),  # on their way
+    ("in_flight", "<i8"),  # calls for blocks that are not answered yet
+    ("blocks", "<i8"),  # taken over
+    ("rows", "<i8"),  # in these blocks
+    ("rows_late", "<i8"),  # dropped, because their block was older than --ray.max-lag-s
+    ("rows_refused", "<i8"),  # dropped, because their block was not as agreed
+    ("rows_lost", "<i8"),  # overwritten in their lanes, on the nodes
+    ("evaluations", "<i8"),  # whose episodes a node has played
+    ("weights_version", "<i8"),  # the oldest that a node acts with
+    ("block_ms", "<f8"),  # how long the newest block took from its node
+]
 
 
 def _padded(fields: Sequence[tuple[str, str]]) -> np.dtype[np.void]:
@@ -148,6 +169,7 @@ def control_blocks(num_samplers: int) -> list[Block]:
         Block("control.samplers", (num_samplers,), _padded(SAMPLER)),
         Block("control.evaluator", (), _padded(EVALUATOR)),
         Block("control.visualizer", (), _padded(VISUALIZER)),
+        Block("control.relay", (), _padded(RELAY)),
     ]
 
 
@@ -161,6 +183,7 @@ class Control:
         self.samplers: Table = arena["control.samplers"]
         self.evaluator: Table = arena["control.evaluator"]
         self.visualizer: Table = arena["control.visualizer"]
+        self.relay: Table = arena["control.relay"]
 
     @property
     def stopping(self) -> bool:
@@ -169,8 +192,8 @@ class Control:
 
     @property
     def env_steps(self) -> int:
-        """Env steps of all samplers together."""
-        return int(self.samplers["env_steps"].sum())
+        """Env steps of all samplers together, those on other machines included."""
+        return int(self.samplers["env_steps"].sum() + self.relay["env_steps"])
 
     @property
     def first_update_s(self) -> float | None:
@@ -185,7 +208,8 @@ class Control:
     def heartbeats(self) -> dict[str, int]:
         """Units of work done so far by each role: `sampler-3`, `learner-0`."""
         samplers = {f"sampler-{i}": int(n) for i, n in enumerate(self.samplers["beats"])}
-        others = {name: getattr(self, name) for name in ("learner", "evaluator", "visualizer")}
+        names = ("learner", "evaluator", "visualizer", "relay")
+        others = {name: getattr(self, name) for name in names}
         return samplers | {f"{name}-0": int(table["beats"]) for name, table in others.items()}
 
     @property

@@ -6,6 +6,8 @@ A document travels like the policy, by the protocol of `weights`: a reader gets 
 |------------------|------------|----------------------------------------------------------------|
 | `env_calls`      | supervisor | the newest call of each method, for every environment          |
 | `evaluation`     | evaluator  | the metrics of the newest evaluation                           |
+| `cluster`        | relay      | the nodes of a cluster, and what happened to them              |
+| `episodes_played`| relay, or a node's evaluator | the episodes of an evaluation on another machine |
 | `episodes.<i>`   | sampler i  | what its environments said at the ends of episodes: sums and numbers |
 """
 
@@ -20,8 +22,9 @@ import numpy as np
 from spreeze.wires.arena import Arena, Block
 from spreeze.wires.weights import Weights, weights_blocks
 
-ENV_CALLS, EVALUATION = "env_calls", "evaluation"
-SIZES = {ENV_CALLS: 64 << 10, EVALUATION: 64 << 10}
+ENV_CALLS, EVALUATION, CLUSTER = "env_calls", "evaluation", "cluster"
+EPISODES_PLAYED, PLAYED_SIZE = "episodes_played", 512 << 10
+SIZES = {ENV_CALLS: 64 << 10, EVALUATION: 64 << 10, CLUSTER: 128 << 10}
 EPISODES_SIZE = 40 << 10
 """Bytes of each document; all the names that a sampler may record fit."""
 
@@ -35,9 +38,10 @@ def episodes_of(sampler: int) -> str:
     return f"episodes.{sampler}"
 
 
-def document_blocks(num_samplers: int) -> list[Block]:
-    """Memory for the documents of one run."""
+def document_blocks(num_samplers: int, plays_elsewhere: bool = False) -> list[Block]:
+    """Memory for the documents of one run; `plays_elsewhere`: whether other machines play evaluations."""
     sizes = SIZES | {episodes_of(i): EPISODES_SIZE for i in range(num_samplers)}
+    sizes |= {EPISODES_PLAYED: PLAYED_SIZE} if plays_elsewhere else {}
     return [block for name, size in sizes.items() for block in weights_blocks(size // 4, name)]
 
 

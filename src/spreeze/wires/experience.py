@@ -36,14 +36,19 @@ MOST_LOST = 1 << 40
 """More rows lost in one go are no count but an overwritten word, and would overflow the run's counter."""
 
 
-def experience_blocks(layout: Layout, num_lanes: int, capacity: int, block: int) -> list[Block]:
-    """Memory for `num_lanes` lanes of `capacity` rows, written at most `block` rows at a time."""
+def experience_blocks(
+    layout: Layout, num_lanes: int, capacity: int, block: int, name: str = "experience"
+) -> list[Block]:
+    """Memory for `num_lanes` lanes of `capacity` rows, written at most `block` rows at a time.
+
+    `name` tells several such wires apart.
+    """
     if block > capacity:
         raise ValueError(f"a lane of {capacity} rows cannot take blocks of {block}")
     return [
         # Each lane's words have their own cache line: two samplers never write to the same one.
-        Block("experience.words", (num_lanes, 8), np.int64),
-        Block("experience.rows", (num_lanes, capacity + block), layout.dtype),
+        Block(f"{name}.words", (num_lanes, 8), np.int64),
+        Block(f"{name}.rows", (num_lanes, capacity + block), layout.dtype),
     ]
 
 
@@ -125,10 +130,10 @@ class LaneReader:
 class Experience:
     """All lanes of a run."""
 
-    def __init__(self, arena: Arena, block: int) -> None:
+    def __init__(self, arena: Arena, block: int, name: str = "experience") -> None:
         """Open the lanes in an arena that was created with `experience_blocks`."""
-        self._words = arena["experience.words"]
-        self._rows = arena["experience.rows"]
+        self._words = arena[f"{name}.words"]
+        self._rows = arena[f"{name}.rows"]
         self._block = block
 
     def writer(self, lane: int) -> LaneWriter:
@@ -156,3 +161,44 @@ class Experience:
     def clear(self) -> None:
         """Start again with empty lanes. No writer or reader may be open."""
         self._words[:] = 0
+
+
+class Lanes:
+    """The reading ends of several lanes, drained together."""
+
+    def __init__(self, lanes: Sequence[LaneReader]) -> None:
+        """Read these lanes, which return rows as 32-bit words."""
+        self._lanes, self._in_order = list(lanes), list(lanes)
+
+    @property
+    def num_lost(self) -> int:
+        """Rows that were overwritten before they were read."""
+        return sum(lane.num_lost for lane in self._lanes)
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows that can be drained now."""
+        return sum(min(lane.num_waiting, lane.capacity) for lane in self._lanes)
+
+    @property
+    def positions(self) -> list[int]:
+        """The number of the next row to take from each lane."""
+        return [lane.position for lane in self._in_order]
+
+    def drain(self, buffer: Rows) -> Rows:
+        """Fill the front of the buffer from all lanes; returns that part of it."""
+        words, end = as_matrix(buffer), 0
+        for lane in self._lanes:
+            if lane.num_waiting == 0:
+                continue
+            room = words[end:]
+            if len(room) == 0:
+                break
+            lost = lane.num_lost
+            rows = lane.drain(room)
+            if lane.num_lost > lost:
+                room[: len(rows)] = rows  # the first rows were overwritten: close the gap
+            end += len(rows)
+        # If the buffer was too small for all lanes, another one comes first next time.
+        self._lanes.append(self._lanes.pop(0))
+        return buffer[:end]

@@ -24,6 +24,8 @@ from spreeze.spec import Floats
 from spreeze.wires.arena import Arena, Block
 
 SLOTS = 3
+ASKED = "asked"
+"""The wire with the policy that another machine is asked to evaluate; `updates` is the seed of its episodes."""
 SEAL, CHECKSUM, UPDATES, ENV_STEPS = range(4)
 
 

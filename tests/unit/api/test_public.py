@@ -72,7 +72,7 @@ def imported(source: str) -> Iterator[tuple[str, str]]:
 def programs() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield path.name, path.read_text()
-    for path in sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]):
+    for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]):
         for i, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
             yield f"{path.name}-{i}", block
 

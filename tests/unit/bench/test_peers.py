@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spreeze.bench.peers.settings import FOLDER, contestants, frameworks
+from spreeze.bench.peers.settings import ALL, FOLDER, contestants, frameworks
 from spreeze.errors import UsageError
 
 ENTRIES: list[dict[str, Any]] = tomllib.loads((FOLDER / "settings.toml").read_text())["settings"]
@@ -47,13 +47,27 @@ def test_the_settings_of_the_task_come_before_those_of_all_tasks() -> None:
     assert general.arguments["algorithm"] == "PPO"
 
 
+def test_a_variant_changes_only_what_it_names() -> None:
+    published, more = contestants("sb3", "HalfCheetah-v5", discrete=False)
+    changed = {"steps", "envs", "gradient_steps"}
+    assert {key for key in more.arguments if more.arguments[key] != published.arguments.get(key)} == changed  # fmt: skip
+    assert more.source != published.source
+
+
+def test_what_cannot_run_a_task_is_refused_with_the_reason_and_left_out_of_all() -> None:
+    with pytest.raises(UsageError, match=r"cannot run on HalfCheetah-v5: it needs Gymnasium 0\.29"):
+        contestants("sample-factory", "HalfCheetah-v5", discrete=False)
+    everybody = {one.framework for one in contestants(ALL, "HalfCheetah-v5", discrete=False)}
+    assert everybody == set(frameworks()) - {"sample-factory"}
+
+
 def test_names_of_results_are_unique() -> None:
     for env, discrete in (
         ("Pendulum-v1", False),
         ("HalfCheetah-v5", False),
         ("LunarLander-v3", True),
     ):
-        names = [one.name for one in contestants(",".join(frameworks()), env, discrete)]
+        names = [one.name for one in contestants(ALL, env, discrete)]
         assert len(set(names)) == len(names)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -20,7 +23,9 @@ import os, subprocess, sys, time
 from pathlib import Path
 folder = Path(sys.argv[1])
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-(folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+daemon = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=2, start_new_session=True).pid)"
+orphan = subprocess.run([sys.executable, "-c", daemon], stdout=subprocess.PIPE, text=True).stdout
+(folder / "pids").write_text(f"{os.getpid()} {child.pid} {orphan}")
 for value in map(float, sys.argv[2:]):
     (folder / "draft").write_text(str(value))
     (folder / "draft").rename(folder / "policy")
@@ -30,7 +35,7 @@ for value in map(float, sys.argv[2:]):
             file.write(f"{time.monotonic()}\\n")
 time.sleep(60)
 """
-"""Saves these values as its policies, one after another, and says when it runs."""
+"""Saves these values as its policies, one after another, and says when it runs. It starts a child, and an orphan."""
 PLAYS = """
 import json, sys, time
 from pathlib import Path
@@ -128,6 +133,33 @@ def test_a_framework_that_fails_is_a_result_with_its_words(tmp_path: Path) -> No
     )
     assert result.error == "no such algorithm"
     assert result.reached_s is None
+
+
+def test_the_exit_code_of_what_was_asked_to_end_is_no_error(tmp_path: Path) -> None:
+    """Ray, for one, exits with 1 then."""
+    program = _program(tmp_path, [])
+    ends = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); "
+    ends += f"open({str(tmp_path / 'policy')!r}, 'w').write('6'); time.sleep(60)"
+    program = replace(program, train=[sys.executable, "-c", ends])
+    result = trial.run(program, Task("env", 7.0, 2.0, 0.5), 0, tmp_path / "printed.txt")
+    assert result.curve
+    assert result.error is None
+
+
+def test_nothing_is_left_after_sigterm(tmp_path: Path) -> None:
+    def terminate() -> None:
+        while not (tmp_path / "alive").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    with pytest.raises(SystemExit):
+        _run(tmp_path, [1])
+    thread.join()
+    assert _nothing_left(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_other_programs_are_seen_and_the_frameworks_own_use_is_not(tmp_path: Path) -> None:

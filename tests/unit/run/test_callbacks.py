@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from spreeze.run.plan import make_plan
 from spreeze.run.progress import Progress
 from spreeze.run.start_up import StartUp
 from spreeze.settings.defaults import config_with, default_config
+from spreeze.store import metrics
 from spreeze.store.metrics import Recorder
 from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
@@ -248,6 +250,23 @@ def test_each_hook_is_called_when_its_event_happens(office: Any, tmp_path: Path)
     )
     assert noted.seen[5][1] == tmp_path / "checkpoints" / "000000064"
     assert noted.seen[6][1]["reason"] == "time"
+
+
+@pytest.mark.fault("F64")
+def test_what_callbacks_log_on_a_full_disk_is_counted(
+    office: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Logs(spreeze.Callback):
+        def on_restart(self, run: Any, role: str) -> None:
+            run.log("mine", 1.0)
+
+    def full(_: int, __: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    made = office(Logs())
+    monkeypatch.setattr(metrics, "_append_whole", full)
+    made.desk.tick(["sampler-0"])
+    assert [made.desk.take_lost() for _ in range(2)] == [1, 0]
 
 
 def test_metrics_of_all_roles_reach_on_log(office: Any, tmp_path: Path) -> None:

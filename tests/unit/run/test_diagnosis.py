@@ -101,6 +101,18 @@ def test_the_cause_is_named_with_a_flag(
     assert flags in describe_diagnosis(found)
 
 
+def test_actions_that_noise_has_chosen_do_not_hide_the_policys(stage: Any) -> None:
+    """Where noise lasts, it alone acts in half of the environments."""
+    made = stage()
+    made.see(saturated=0.48)
+    assert made.found(5, 5).cause is Cause.STILL_RANDOM
+    made.control.samplers["noise_lasts"] = 1
+    assert made.found().cause is Cause.SATURATED_ACTIONS
+    always = stage(**{"algo.lasting_noise": "always"})
+    always.see(saturated=0.48)
+    assert always.found(5, 5).cause is Cause.SATURATED_ACTIONS
+
+
 def test_flags_that_are_given_already_are_not_advised(stage: Any) -> None:
     made = stage("fastsac")
     made.see(obs_ratio=2e4, q_mean=1e6, saturated=0.99)

@@ -180,6 +180,9 @@ def test_configs_are_frozen() -> None:
         ("total_timesteps", "steps"),
         ("learning_rate", "algo.lr"),
         ("gamma", "algo.gamma"),
+        ("gama", "algo.gamma"),
+        ("batchsize", "learner.batch_size"),
+        ("tim", "time"),
         ("algo.hiden", "algo.hidden"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from spreeze.wires.arena import Arena
 from spreeze.wires.documents import (
+    CLUSTER,
     ENV_CALLS,
     EVALUATION,
     SIZES,
@@ -40,11 +41,13 @@ def test_a_reader_sees_the_newest_value_once(arena: Arena) -> None:
 def test_documents_do_not_mix(arena: Arena) -> None:
     Document(arena, ENV_CALLS).write("calls")
     Document(arena, EVALUATION).write("evaluation")
+    Document(arena, CLUSTER).write("cluster")
     read = {name: Document(arena, name) for name in SIZES}
     assert all(document.refresh() for document in read.values())
     assert {name: document.value for name, document in read.items()} == {
         ENV_CALLS: "calls",
         EVALUATION: "evaluation",
+        CLUSTER: "cluster",
     }
 
 

@@ -12,6 +12,7 @@ BENCHMARKS = {
     "wires": "speed of the shared memory, against queue, pipe and file",
     "start-up": "when a run reaches each milestone of its start",
     "pipeline": "samplers and learner together, against each alone",
+    "cluster": "samplers on several Ray nodes, and the way of a row from there, against a lane",
     "ratios": "the ratios of the others, against those of an earlier version",
     "time-to-score": "seconds from the command to a score, against other frameworks",
 }

@@ -6,12 +6,12 @@ import sys
 import time
 from dataclasses import dataclass
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from spreeze.bench.result import write_result
 from spreeze.errors import UsageError
+from spreeze.settings.arguments import read_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
-    args = tyro.cli(Arguments, args=arguments, prog="spreeze bench ratios")
+    args = read_arguments(Arguments, arguments, "bench ratios")
     if args.turns < 1:
         raise UsageError([f"--turns {args.turns}: must be 1 or more."])
     if args.kept is not None and args.turns != 1:

@@ -35,7 +35,7 @@ class Arguments:
     first_seed: int = 0
     """Seeds are counted from this one."""
     against: str | None = None
-    """Comma-separated, such as sb3,sbx; or all. Each gets a virtual environment with locked versions, and the settings that its authors publish."""
+    """Comma-separated, such as sb3,rllib; or all. Each gets a virtual environment with locked versions, and the settings that its authors publish."""
     here: bool = False
     """Use the packages of this Python for the others. For machines without a network."""
     every: float = 1.0
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
         problems.append("--warm and --prepared: give only one of them.")
     if problems:
         raise UsageError(problems)
-    from spreeze.bench.peers.settings import contestants, frameworks
+    from spreeze.bench.peers.settings import contestants
     from spreeze.bench.time_to_score import Contest, measure, usual_target
     from spreeze.bench.trial import Task
     from spreeze.envs.inspect import inspect_env
@@ -69,8 +69,8 @@ def main(arguments: list[str]) -> int:
     target = usual_target(args.env) if args.target is None else args.target
     against = []
     if args.against is not None:
-        names = ",".join(frameworks()) if args.against == "all" else args.against
-        against = contestants(names, args.env, inspect_env(args.env, args.env).discrete)
+        discrete = inspect_env(args.env, args.env).discrete
+        against = contestants(args.against, args.env, discrete)
     began = time.monotonic()
 
     def report(line: str) -> None:

@@ -11,6 +11,8 @@ from spreeze.errors import UsageError
 from spreeze.text import suggest
 
 FOLDER = Path(__file__).parent
+ALL = "all"
+"""In place of names: every framework that has settings for the task."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,13 @@ def frameworks() -> list[str]:
 
 
 def contestants(asked: str, env: str, discrete: bool) -> list[Contestant]:
-    """The frameworks named in a list with commas, each with all of its settings for a task.
+    """The frameworks named in a list with commas, each with all of its settings for a task; or all that have some.
 
     Settings for the task itself count; only without any, those for all tasks with such actions.
     """
     known, chosen, problems = frameworks(), [], []
-    for name in dict.fromkeys(part.strip() for part in asked.split(",")):
+    names = known if asked == ALL else [part.strip() for part in asked.split(",")]
+    for name in dict.fromkeys(names):
         if name not in known:
             problems.append(
                 f"--against {name}: must be one of {', '.join(known)}.{suggest(name, known)}"
@@ -49,8 +52,9 @@ def contestants(asked: str, env: str, discrete: bool) -> list[Contestant]:
         general = "Discrete" if discrete else "Box"
         fitting = [entry for entry in mine if env in entry["tasks"]]
         fitting = fitting or [entry for entry in mine if general in entry["tasks"]]
-        if not fitting:
-            problems.append(f"--against {name}: settings.toml has none for {env}.")
+        if not fitting and asked != ALL:
+            why = _file()["why_not"].get(name, "settings.toml has none for it")
+            problems.append(f"--against {name}: it cannot run on {env}: {why}.")
         chosen += [
             Contestant(name, entry.get("variant", ""), entry["source"], entry["arguments"])
             for entry in fitting
@@ -61,7 +65,16 @@ def contestants(asked: str, env: str, discrete: bool) -> list[Contestant]:
 
 
 def _entries() -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = tomllib.loads((FOLDER / "settings.toml").read_text())[
-        "settings"
-    ]
+    """Settings, and their variants with what they share."""
+    entries = []
+    for entry in _file()["settings"]:
+        variants = entry.pop("variants", [])
+        entries.append(entry)
+        for variant in variants:
+            arguments = entry["arguments"] | variant["arguments"]
+            entries.append(entry | variant | {"arguments": arguments})
     return entries
+
+
+def _file() -> dict[str, Any]:
+    return tomllib.loads((FOLDER / "settings.toml").read_text())

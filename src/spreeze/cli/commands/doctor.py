@@ -28,6 +28,7 @@ TOOLS = {
     "plot": "matplotlib",
     "onnx": "onnxruntime",
     "sweep": "optuna",
+    "ray": "ray",
     "wandb": "wandb",
     "trackio": "trackio",
 }

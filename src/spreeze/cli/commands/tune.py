@@ -47,8 +47,7 @@ class Arguments:
     retune: bool = False
     """Forget earlier measurements and measure again."""
     compile: bool = False
-    """Also compile the update, so that even the first run starts with its fastest form. Takes a second, for SAC
-    and other networks without layer normalisation on a GPU a minute."""
+    """Also compile the update, so that even the first run starts with its fastest form. Takes a second, on a GPU up to a minute."""
     plot: str | None = None
     """Plot the rates by processes and batch sizes to this file (extra `plot`)."""
     json: str | None = None

@@ -23,6 +23,7 @@ from spreeze.roles.context import Context
 from spreeze.roles.core_lending import CoreLending, missing_cores
 from spreeze.roles.env_calls import EnvCallsReader
 from spreeze.roles.evaluator.average import PolicyAverage
+from spreeze.roles.evaluator.elsewhere import EpisodesElsewhere, answer_evaluations
 from spreeze.roles.evaluator.episodes import EpisodePool, Player, WorkerKilled
 from spreeze.roles.evaluator.results import Results
 from spreeze.roles.evaluator.schedule import Schedule
@@ -34,6 +35,8 @@ POLL_S = 0.02
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all evaluation environments."""
+    if ctx.job.machine:  # not the learner's
+        yield from answer_evaluations(ctx)
     config = ctx.config.evaluator
     guard = ctx.env_guard()
     guard.begin(Doing.CONSTRUCT)
@@ -50,6 +53,8 @@ def run(ctx: Context) -> Iterator[None]:
     average = PolicyAverage(ctx, policy.vector.size)
     seeds, calls = np.random.default_rng(ctx.seed()[0]), EnvCallsReader(ctx)
     results, schedule = Results(ctx, [env.name for env in envs]), Schedule(ctx, share)
+    elsewhere = ctx.config.backend == "ray" and ctx.config.ray.evaluate == "nodes"
+    play = EpisodesElsewhere(ctx, pool).play if elsewhere else pool.play
     asks, answered = ctx.control.supervisor, int(ctx.control.supervisor["evaluations_asked"])
 
     def take_calls(newest: Sequence[EnvCall]) -> None:
@@ -74,7 +79,7 @@ def run(ctx: Context) -> Iterator[None]:
             began_s = ctx.now()
             lending.borrow()
             calls.pass_on(take_calls)
-            episodes = yield from pool.play(policy.vector, int(seeds.integers(2**31)), meanwhile)
+            episodes = yield from play(policy.vector, int(seeds.integers(2**31)), meanwhile)
             lending.give_back()
             ctx.mark(Activity.OTHER)
             took_s = ctx.now() - began_s

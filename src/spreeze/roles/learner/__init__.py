@@ -60,7 +60,7 @@ class Learner:
         self._ctx, self._counters = ctx, ctx.counters
         ctx.counters["up_s"] = ctx.counters["up_s"] or ctx.now()  # a restart is no start
         self._replay, self._updater, restored = build(ctx)
-        self._intake = Intake(ctx.experience.readers(as_words=True, positions=restored.lanes))
+        self._intake = Intake(ctx.lane_readers(restored.lanes))
         ctx.note(f"replay and networks are in place, device {config.device}")
         ctx.counters["ready_s"] = ctx.counters["ready_s"] or ctx.now()
         self._runner = UpdateRunner(ctx, self._updater, self._replay)

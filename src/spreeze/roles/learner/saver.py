@@ -32,6 +32,7 @@ from spreeze.spec import Floats
 from spreeze.store.checkpoint import save_training
 from spreeze.store.replay_store import ReplayStore
 from spreeze.store.resume_point import STEM, ResumePoint
+from spreeze.wires.control import Control
 
 MOST_WAITING = 4
 """Blocks of rows that may wait for a slow disk."""
@@ -141,8 +142,8 @@ class Saver:
             yield
         control = self._ctx.control
         point = ResumePoint(
-            env_steps=control.samplers["env_steps"].tolist(),
-            episodes=control.samplers["episodes"].tolist(),
+            env_steps=_by_sampler(control, "env_steps"),
+            episodes=_by_sampler(control, "episodes"),
             tuned={name: float(control.supervisor[name]) for name in TUNED},
             lanes=lanes,
             rows=rows,
@@ -250,3 +251,9 @@ class Saver:
     def _drop_waiting(self) -> None:
         """Give up what the thread has not begun: the last first, so that it cannot begin one meanwhile."""
         self._writing = deque(work for work in reversed(self._writing) if not work.cancel())
+
+
+def _by_sampler(control: Control, name: str) -> list[int]:
+    """A count of each sampler; those on other machines count as one, if there were any."""
+    elsewhere = int(control.relay[name])
+    return [*control.samplers[name].tolist(), *([elsewhere] if elsewhere else [])]

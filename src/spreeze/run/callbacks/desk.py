@@ -61,6 +61,7 @@ class Desk:
         """Why a callback has asked for the end of the run."""
         self.failure: str | None = None
         """The traceback of a callback whose exceptions are fatal."""
+        self._num_lost = self._num_told = 0
         self._code, self._serial, self._run_dir = code, config.serial, run_dir
         self._control, self._progress, self._controller = Control(arena), progress, controller
         self._calls: dict[str, dict[tuple[str, bool], EnvCall]] = {}
@@ -69,7 +70,7 @@ class Desk:
         self._problems: list[Problem] = []
         if not code.callbacks:
             return
-        self._recorder = Recorder(run_dir.metrics / f"{ROLE}.jsonl")
+        self._recorder = Recorder(run_dir.metrics / f"{ROLE}.jsonl", self._count_loss)
         self._live = LiveRun(
             run_dir.path, config, self._control, lambda: progress.elapsed_s, code.members
         )
@@ -117,12 +118,21 @@ class Desk:
             "switched_off": {problem.callback: problem.cause for problem in self._problems},
         }
 
+    def take_lost(self) -> int:
+        """How many lines that callbacks have logged could not be written since the last call."""
+        lost = self._num_lost - self._num_told
+        self._num_told += lost
+        return lost
+
     def metrics(self) -> dict[str, float]:
         """The CPU time that callbacks have taken so far, in percent of one core."""
         if not self._code.callbacks:
             return {}
         used = 100 * self._runner.cpu_s / max(self._progress.elapsed_s, 1e-9)
         return {"perf/callbacks_percent": used}
+
+    def _count_loss(self) -> None:
+        self._num_lost += 1
 
     def _now(self) -> float:
         return self._control.env_steps / STEPS_PER_S if self._serial else self._progress.elapsed_s

@@ -7,7 +7,8 @@ import math
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine
 from spreeze.settings.auto.resolver import AutoResolver
-from spreeze.settings.config import resolved
+from spreeze.settings.config import Config, resolved
+from spreeze.settings.defaults import config_with
 from spreeze.settings.probe import ProbeResult
 from spreeze.spec import EnvSpec
 
@@ -102,6 +103,24 @@ def _choose_envs_per_process(
         share = measured.act_us[most] / most / spec.step_us
         reason = f"{spec.step_us:.0f} us a step, acting adds {100 * share:.0f} %"
     resolver.choose(name, most, reason)
+
+
+def choose_for_node(config: Config, spec: EnvSpec, cpus: int) -> Config:
+    """The config of a run for a node of a cluster, where nothing runs but samplers."""
+    ray = config.ray
+    resolver = AutoResolver(
+        config_with(
+            config,
+            {
+                "backend": "local",
+                "cores": "shared",
+                "sampler.processes": ray.samplers or cpus,
+                "sampler.envs_per_process": ray.envs_per_process or "auto",
+            },
+        )
+    )
+    _choose_envs_per_process(resolver, spec, None)
+    return resolver.config
 
 
 def choose_cores(resolver: AutoResolver, machine: Machine) -> None:
