@@ -54,6 +54,7 @@ def context(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         _counting=nullcontext(),
         job=SimpleNamespace(role="visualizer"),
         document=lambda _: SimpleNamespace(refresh=lambda: False),
+        make_policy=partial(Policy, spec, policy.form),
     )
     context.count_loss = partial(Context.count_loss, context)
     return context
