@@ -11,7 +11,7 @@ import pytest
 from spreeze.bench import wires
 from spreeze.bench.commands import main
 from spreeze.bench.time_to_score import usual_target
-from spreeze.errors import UsageError
+from spreeze.errors import RunFailed, UsageError
 
 
 def test_wires_are_measured_against_queue_pipe_and_file(tmp_path: Path) -> None:
@@ -23,6 +23,13 @@ def test_wires_are_measured_against_queue_pipe_and_file(tmp_path: Path) -> None:
     names = ("rows_hz", "queue_rows_hz", "pipe_rows_hz")
     assert all(facts[name] > 0 for name in names)
     assert all(facts[name] > 0 for name in ("latency_us", "file_latency_us", "queue_latency_us"))
+
+
+def test_too_short_a_time_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs may hold the sender up until its turn is over."""
+    monkeypatch.setattr(wires, "_policy_by_file", lambda _seconds: wires.Latencies([]))
+    with pytest.raises(RunFailed, match=r"no weights arrived by file .*longer --seconds"):
+        main(["wires", "--seconds", "1"], 0.0)
 
 
 def test_a_torn_read_would_be_seen() -> None:

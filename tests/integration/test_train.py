@@ -224,7 +224,7 @@ def test_eval_runs_and_load_find_the_run(pendulum: Path) -> None:
         text=True,
         check=True,
     )
-    assert seen.stdout.splitlines()[1].split()[:2] == [name, "Pendulum-v1"]
+    assert seen.stdout.splitlines()[1].split()[:2] == [name, "finished"]
     assert len(seen.stdout.splitlines()[1]) <= 70
     assert isinstance(spreeze.load(pendulum).predict([1.0, 0.0, 0.0])[0], np.ndarray)
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spreeze.errors import RunFailed
 from spreeze.machine.lifeline import die_with_parent
 from spreeze.rows import Layout, as_matrix
 from spreeze.spec import Floats
@@ -71,6 +72,10 @@ def measure(layout: Layout, seconds: float) -> dict[str, Any]:
             torn, lost = torn + received.torn, lost + received.lost
         for name, listen in policies.items():
             seen = listen(turn_s)
+            if not seen.seconds:
+                raise RunFailed(
+                    f"no weights arrived by {name} in {turn_s:.2f} s; try a longer --seconds"
+                )
             latencies[name].append(median(seen.seconds))
             torn += seen.torn
     hz = {name: median(values) for name, values in rates.items()}

@@ -31,6 +31,7 @@ TOOLS = {
     "ray": "ray",
     "wandb": "wandb",
     "trackio": "trackio",
+    "docs": "zensical",
 }
 """Extras other than environment suites, each with a module that it installs."""
 
