@@ -26,7 +26,6 @@ from spreeze.run.shutdown import LEARNER, crash_message
 from spreeze.run.watchdog import Hang, Watchdog, signs_of_life
 from spreeze.run.wording import describe_hang
 from spreeze.settings.config import resolved
-from spreeze.store.checkpoint import has_training_checkpoint
 from spreeze.store.logs import open_log
 from spreeze.store.rundir import RunDir
 from spreeze.wires.arena import Arena
@@ -193,8 +192,8 @@ class Crew:
         return None
 
     def _task(self, name: str) -> Task:
-        """What to start again: a learner continues from its last checkpoint, if there is one."""
-        if name != LEARNER or not has_training_checkpoint(self._run_dir.checkpoints):
+        """What to start again: a learner continues from its last checkpoint, if it finds one."""
+        if name != LEARNER:
             return self._jobs.get(name) or self._observers[name]
         job = self._jobs[name]
         config = dataclasses.replace(job.config, resume=str(job.run_path))

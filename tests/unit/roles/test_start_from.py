@@ -51,6 +51,18 @@ def test_networks_and_statistics_are_those_of_the_other_run(algo: str, tmp_path:
     assert state["updates"] == 0
 
 
+def test_a_learner_killed_before_its_first_checkpoint_starts_with_them_again(
+    tmp_path: Path,
+) -> None:
+    stored = trained(tmp_path / "a", "sac")
+    stage = LearnerStage(tmp_path / "b", "sac", start_from=str(tmp_path / "a"))
+    learner = stage.start(resume=stage.folder)
+    np.testing.assert_array_equal(learner._updater.state["actor"], stored["actor"])
+    assert learner._updates == 0
+    learner.close()
+    stage.close()
+
+
 def test_another_algorithm_takes_the_part_that_fits(tmp_path: Path) -> None:
     stored = trained(tmp_path / "a", "sac")
     state = begun(tmp_path / "b", "td3", tmp_path / "a")

@@ -12,7 +12,7 @@ from spreeze.errors import DamagedFile
 from spreeze.learning.data_parallel.shards import AnyReplay
 from spreeze.learning.state import TrainingState, named
 from spreeze.roles.context import Context
-from spreeze.store.checkpoint import check_tensors
+from spreeze.store.checkpoint import check_tensors, has_training_checkpoint
 from spreeze.store.replay_store import FoundRows, ReplayStore
 from spreeze.store.resume_point import find_resume_point
 from spreeze.store.rundir import RunDir
@@ -49,6 +49,10 @@ def restore(ctx: Context, state: TrainingState, replay: AnyReplay) -> Restored:
     run = ctx.config.resume
     if run is None:
         return Restored()
+    same_run = Path(run).absolute() == ctx.job.run_path.absolute()
+    if same_run and not has_training_checkpoint(ctx.run.checkpoints):
+        ctx.note("there is no checkpoint yet, so the networks start from the beginning")
+        return Restored()
     vectors = named(state)
     # The state is the largest file of a checkpoint. Beside a header, this leaves room for the others.
     limit = sum(vector.nbytes for vector in vectors.values()) + MAX_HEADER_BYTES
@@ -69,7 +73,6 @@ def restore(ctx: Context, state: TrainingState, replay: AnyReplay) -> Restored:
     for name, vector in vectors.items():
         vector.copy_(torch.from_numpy(stored[name]))
     _restore_rows(ctx, RunDir(Path(run)), replay, point.rows)
-    same_run = Path(run).absolute() == ctx.job.run_path.absolute()
     random = {name: torch.from_numpy(x) for name, x in loaded.tensors.get("random", {}).items()}
     ctx.note(f"continues from {loaded.path}, with {replay.num_rows:,} rows in the replay")
     lanes = point.lanes if same_run else None

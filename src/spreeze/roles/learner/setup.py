@@ -43,9 +43,9 @@ def build(ctx: Context) -> tuple[AnyReplay, AnyUpdater, Restored]:
     arithmetic = unfused_arithmetic(resolved(learner.precision))
     algorithm = build_algorithm(config.algo, hyper, ctx.spec, arithmetic)
     replay, state = allocate(ctx, algorithm, devices[:1] if config.is_split else devices)
-    if config.start_from is not None and config.resume is None:
-        take_over(ctx, algorithm, state)
     restored = restore(ctx, state, replay)
+    if config.start_from is not None and not restored.resumed:
+        take_over(ctx, algorithm, state)
     updater = _updater(ctx, algorithm, replay, state, devices)
     set_random_states(restored.random, devices[0])
     return replay, updater, restored
