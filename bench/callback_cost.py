@@ -26,7 +26,7 @@ class Watch(spreeze.Callback):
     fatal = True
 
     def __init__(self, number: int) -> None:
-        """Log under a name of its own."""
+        """Log under its own name."""
         self.name, self.evaluations = f"watch{number}", 0
 
     def on_log(self, run: Any, metrics: dict[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Runs on Ray nodes, each in a process of its own, as the tests see them."""
+"""Runs on Ray nodes, each in a separate process, as the tests see them."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def measure(ratios: Iterable[Ratio], turns: int, report: Callable[[str], None]) 
 
 
 def run_benchmark(arguments: tuple[str, ...]) -> dict[str, Any]:
-    """The result of a benchmark in a process of its own."""
+    """The result of a benchmark in a separate process."""
     command = [sys.executable, "-m", "spreeze", "bench", *arguments, "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -21,7 +21,7 @@ COUNTS = (
 )
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """What Ray gives to a submitted job."""
-ALONE = "Note: this run starts a Ray of its own on this machine; --ray.address names a cluster."
+ALONE = "Note: this run starts Ray on this machine; --ray.address names a cluster."
 NO_NODES = "Note: there is no other node in the cluster yet. Nodes may join while the run goes on."
 
 

@@ -1,4 +1,4 @@
-"""Several runs on one machine: how many of them train at a time, and each in a process of its own."""
+"""Several runs on one machine: how many of them train at a time, and each in a separate process."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_a_run_on_a_cluster_needs_its_token() -> None:
     nowhere = {"RAY_AUTH_TOKEN_PATH": "/nowhere"}
     assert not problems(TOKEN, **address)
     assert "there is no token" in problems(nowhere, **address)
-    assert not problems(nowhere), "a Ray of its own gets one that is made for it"
+    assert not problems(nowhere), "Ray on this machine gets a token that is made for it"
     assert "RAY_AUTH_MODE=disabled: whoever" in problems({"RAY_AUTH_MODE": "disabled"})
 
 

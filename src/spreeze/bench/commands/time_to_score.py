@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
 def _show(result: dict[str, Any]) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False)
     middle_of = statistic(len(result["seeds"]))
-    columns = ("framework", f"reached, s ({middle_of})", "95 %", "held, s", "reached", "by seed")
+    columns = ("framework", "reached, s", "95 %", "held, s", "runs", "by seed")
     for column in columns:
         table.add_column(column)
     for name, seconds in result["wall_s"].items():
@@ -100,4 +100,6 @@ def _show(result: dict[str, Any]) -> None:
             f"{result['held_iqm_s'][name][0]:.1f}",
             *(f"{reached} of {len(seconds)}", by_seed),
         )
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"Seconds: {middle_of} over the seeds.", style="dim")

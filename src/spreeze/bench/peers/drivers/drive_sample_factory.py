@@ -1,4 +1,4 @@
-"""Sample Factory. Its learner, a process of its own, writes checkpoints; the newest is handed on between iterations."""
+"""Sample Factory. Its learner process writes checkpoints; the newest is handed on between iterations."""
 
 import shutil
 from pathlib import Path
