@@ -84,11 +84,12 @@ def _role(process: psutil.Process, run: psutil.Process) -> str:
 
 
 def _own_bytes(pid: int) -> int:
-    """Memory of a process, its share of what it has in common with others included (PSS)."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    """Memory of a process, its share of what it has in common with others of the run included.
+
+    Without mapped files such as libraries: their share grows when programs outside the run end.
+    """
+    parts = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines())
+    return sum(int(part[1]) * 1024 for part in parts if part[0] in ("Pss_Anon:", "Pss_Shmem:"))
 
 
 # --- what grows

@@ -18,9 +18,9 @@ SMALL = {"algo.hidden": (16, 16), "learner.batch_size": 32, "learner.compile": F
 @pytest.mark.fault("F53")
 def test_a_run_that_diverges_again_and_again_fails_with_advice(tmp_path: Path) -> None:
     knobs = ("--algo", "sac", "--algo.lr", "1", "--algo.hidden", "16", "16", "--learner.no-compile")
-    bounds = ("--learner.batch-size", "32", "--sampler.processes", "1", "--time", "60s")
+    bounds = ("--learner.batch-size", "32", "--sampler.processes", "1", "--time", "100s")
     with training(tmp_path, "fakes:HugeEnv", *knobs, *bounds, "--no-dashboard") as process:
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=110)
     assert process.returncode == 1, error
     assert "RepeatedDivergence" in error
     assert "Lower --algo.lr" in error
