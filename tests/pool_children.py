@@ -26,7 +26,7 @@ def sleep(_: bytes, report_fd: int) -> int:
 
 
 def start_programs(_: bytes, report_fd: int) -> int:
-    """What a simulator may do: a program in a session of its own, without variables, and one whose parent has ended."""
+    """What a simulator may do: a program in a separate session, without variables, and one whose parent has ended."""
     own = subprocess.Popen(["sleep", "987654"], start_new_session=True, env={})
     orphan = subprocess.run([sys.executable, "-c", DETACHED], stdout=subprocess.PIPE, check=True)
     os.write(report_fd, f"{own.pid} {int(orphan.stdout)} ".encode())

@@ -1,4 +1,4 @@
-"""The documentation site: complete, all of its own, and refused if something in it is wrong."""
+"""The documentation site: complete, without files from other hosts, and refused if something in it is wrong."""
 
 from __future__ import annotations
 

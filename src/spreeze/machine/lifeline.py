@@ -48,7 +48,7 @@ def own_what_starts(name: str) -> None:
 
 
 def end_children(keep: Mapping[int, str]) -> bool:
-    """Kill and reap the children of this process but those with the pids in `keep`, and what these own by their names.
+    """Kill and reap the children of this process except those with the pids in `keep`, and what these own by their names.
 
     True if it must be called again: what a killed child has started comes to this process, if it has
     adopted orphans.

@@ -52,7 +52,7 @@ class ModulePolicy(Policy):
         return np.array(out.float().numpy())  # a copy: the head overwrites it
 
     def copy(self) -> ModulePolicy:
-        """The same policy with parameters of its own; its noise starts anew."""
+        """A copy with separate parameters; its noise starts from the beginning."""
         return ModulePolicy(self.spec, self.form, self._make, self.vector.copy())
 
 

@@ -239,7 +239,7 @@ class Policy:
         return self.to_env_action(action).reshape((*lead, *self.spec.action_shape)), state
 
     def copy(self) -> Policy:
-        """The same policy with parameters of its own; its noise starts anew."""
+        """A copy with separate parameters; its noise starts from the beginning."""
         return Policy(self.spec, self.form, self.vector.copy())
 
     def named(self) -> dict[str, Floats]:

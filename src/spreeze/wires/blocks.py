@@ -43,7 +43,7 @@ def open_arrivals(arena: Arena) -> Experience:
 
 
 def pack(rows: Rows) -> Columns:
-    """The rows as a block, in memory of its own."""
+    """A copy of the rows as a block."""
     names = rows.dtype.names or ()
     return tuple(np.ascontiguousarray(rows[name]) for name in names)
 

@@ -1,6 +1,6 @@
 """Several devices in lock step: each has the whole networks, a shard of the replay and its part of a batch.
 
-Rank after rank, one `Updater` per device runs the same chunk, in a thread of its own; the first one runs in
+Rank after rank, one `Updater` per device runs the same chunk, in a separate thread; the first one runs in
 the thread that calls `run`. What an update takes from all rows, such as the mean of the gradients, they
 exchange (`networks.ranks`). So their states stay equal, and the numbers are those of one device that draws
 the same rows.
