@@ -83,6 +83,14 @@ def test_each_fault_is_found(
     assert any(said in check.found and check.advice for check in checks[what]), checks
 
 
+def test_a_leak_into_memory_that_the_process_had_before_is_found() -> None:
+    pieces = [b"x" * 50_000 for _ in range(8_000)]
+    top = b"x" * 50_000  # keeps what is below it from going back to the system
+    del pieces
+    checks = found(partial(FaultEnv, fault="leak", num_bytes=50_000))
+    assert worst(checks["steps"]) is Grade.WARNING, (checks, len(top))
+
+
 def test_what_cannot_be_trained_on_is_said_as_before_a_run() -> None:
     assert "look like images" not in str(found(FaultEnv))
     (problem,) = found(fakes.open_ended_env)["start"]

@@ -130,7 +130,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 def _play(patient: Patient) -> Found:
     """Some thousand random steps, as a sampler makes them."""
-    spec, guard, process = patient.spec, patient.guard, psutil.Process()
+    spec, guard = patient.spec, patient.guard
     assert spec is not None
     stepper = make_stepper(patient.target, 1, guard)
     out = StepResult(stepper.num_envs, spec.obs_size)
@@ -142,14 +142,14 @@ def _play(patient: Patient) -> Found:
         stepper.reset_into(1, out)
         while patient.steps < NUM_STEPS and time.monotonic() - began_s < STEPS_S:
             if patient.steps >= NUM_STEPS // 4 and before == (0, 0):
-                before = (process.memory_info().rss, patient.steps)
+                before = (_memory_used(), patient.steps)
             action = space.sample()
             stepper.step(action if vector else np.asarray(action)[None], out)
             patient.steps += stepper.num_envs
             ends = [ends[0] + int(out.terminated.sum()), ends[1] + int(out.truncated.sum())]
     except EnvBroken:
         pass  # the counts below say it
-    after = (process.memory_info().rss, patient.steps)
+    after = (_memory_used(), patient.steps)
     stepper.close()
     yield from _faults(guard, patient.steps)
     said = f"{ends[0]} episodes terminated, {ends[1]} were truncated, each followed by a reset"
@@ -174,6 +174,11 @@ def _faults(guard: EnvGuard, steps: int) -> Found:
         yield Grade.WARNING, said, "Use a smaller time step, or smaller forces."
     if not guard.errors + guard.rejected:
         yield Grade.OK, f"{steps:,} random steps without a bad number or an exception", ""
+
+
+def _memory_used() -> int:
+    """Bytes of this process alone: what it fills of the memory it was forked with counts too."""
+    return int(psutil.Process().memory_full_info().uss)
 
 
 def _memory(before: tuple[int, int], after: tuple[int, int]) -> Found:
