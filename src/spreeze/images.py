@@ -26,6 +26,10 @@ NATURE_SIDE = 36
 """The shortest side that the kernels of `nature` need."""
 LARGE_SIDE = 128
 """Sides from here on cost far more than they usually bring."""
+NORM_EPS = 1e-5
+"""Added to the variance of a layer norm."""
+POWER_STEPS = 8
+"""Steps of the power iteration that finds the largest singular value of a kernel."""
 MOST_CHANNELS = 32
 """An axis with more numbers than this is no axis of channels."""
 

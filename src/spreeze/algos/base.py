@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from spreeze.algos.schedules import Schedule, scheduled
+from spreeze.images import Encoder, EncoderKind, EncoderNorm
 from spreeze.knobs import Auto, Effect, KnobGroup, knob, knobs_of
 from spreeze.policy import Head, LastingNoise, PolicyForm
 from spreeze.rows import RowFormat
@@ -71,6 +72,19 @@ class AlgoConfig(KnobGroup):
     residual: bool = knob(
         False,
         "Add its input to each hidden layer behind another one of the same width, in actor and critic.",
+        effect=Effect.NETWORK,
+    )
+    encoder: EncoderKind | Auto = knob(
+        "auto",
+        "What reads images, in actor and critic. Auto: nature; small for images below 36 pixels.",
+        effect=Effect.NETWORK,
+    )
+    encoder_width: int = knob(
+        1, "Factor on the encoder's channels.", low=1, high=16, effect=Effect.NETWORK
+    )
+    encoder_norm: EncoderNorm = knob(
+        "none",
+        "layer: normalise the output of each convolution; spectral: its weights by their largest singular value.",
         effect=Effect.NETWORK,
     )
     lr: float | Auto = knob(
@@ -139,7 +153,8 @@ class AlgoConfig(KnobGroup):
         return PolicyForm(
             hidden=self._widths(self.actor_hidden),
             head=self.head(spec),
-            normalised=self.normalise_obs,
+            normalised=self.normalise_obs and spec.vector_size > 0,
+            encoder=self.image_encoder(spec),
             layer_norm=self.actor_layer_norm,
             activation=self.activation,
             residual=self.residual,
@@ -163,12 +178,15 @@ class AlgoConfig(KnobGroup):
 
     def build_policy(self, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> BuiltPolicy:
         """The policy, as it is trained and as it acts."""
-        from spreeze.networks import Style, mlp_network, policy_from_module
+        from spreeze.networks import Style, network_for, policy_from_module
 
         form = self.policy_form(spec)
         if not self.has_policy_module:
             style = Style(form.activation, form.layer_norm, form.residual)
-            return BuiltPolicy(mlp_network(form.sizes(spec), arithmetic, style=style), form)
+            sizes = form.sizes(spec)[1:]
+            return BuiltPolicy(
+                network_for(spec, form.encoder, sizes, arithmetic, style=style), form
+            )
         sizes = spec.obs_size, form.outputs(spec)
         made = policy_from_module(lambda: self.policy_module(*sizes), *sizes, arithmetic)
         network, dense, why_not = made
@@ -181,6 +199,35 @@ class AlgoConfig(KnobGroup):
             form, hidden=hidden, activation=activation, layer_norm=layer_norm, residual=residual
         )
         return BuiltPolicy(network, form)
+
+    def critic_network(
+        self,
+        spec: EnvSpec,
+        arithmetic: Arithmetic,
+        outputs: int,
+        *,
+        with_action: bool = True,
+        ensemble: int | None = None,
+    ) -> Network:
+        """A network (flat, obs, action) for a critic, as the knobs say; without action (flat, obs). Needs torch."""
+        from spreeze.networks import network_for
+
+        return network_for(
+            spec,
+            self.image_encoder(spec),
+            [*self.widths(), outputs],
+            arithmetic,
+            more_inputs=spec.action_size if with_action else 0,
+            ensemble=ensemble,
+            style=self.critic_style(),
+        )
+
+    def image_encoder(self, spec: EnvSpec) -> Encoder | None:
+        """What reads the images, in actor and critic; None without images."""
+        if not spec.images:
+            return None
+        assert self.encoder != "auto", "settings.auto.resolve replaces it"
+        return Encoder(self.encoder, self.encoder_width, self.encoder_norm)
 
     def widths(self) -> tuple[int, ...]:
         """Widths of the critic's hidden layers, once they are known."""

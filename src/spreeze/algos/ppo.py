@@ -95,12 +95,10 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     """PPO for one environment."""
     import torch
 
-    from spreeze.networks import Shapes, mlp_network
+    from spreeze.networks import Shapes
 
     policy = config.policy_network(spec, arithmetic)
-    value = mlp_network(
-        [spec.obs_size, *config.widths(), 1], arithmetic, style=config.critic_style()
-    )
+    value = config.critic_network(spec, arithmetic, 1, with_action=False)
     log_std_shape = () if spec.discrete else (("log_std", (spec.action_size,)),)
     actor_shapes = Shapes((*policy.shapes.items, *log_std_shape))
 

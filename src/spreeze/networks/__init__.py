@@ -3,6 +3,7 @@
 Needs torch. Imported by `algos` and everything above them.
 """
 
+from spreeze.networks.encoders import network_for
 from spreeze.networks.heads import (
     CategoricalCritics,
     SoftActor,
@@ -40,6 +41,7 @@ __all__ = [
     "mlp_network",
     "mlp_shapes",
     "module_network",
+    "network_for",
     "policy_from_module",
     "project",
     "tanh_gaussian",

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spreeze.images import Bytes, FrameStack, leaf
+from spreeze.policy.encoding import encode
 from spreeze.policy.form import PolicyForm
 from spreeze.policy.noise import COLOUR_BLOCK, NOISE_BLOCK, coloured_noise
-from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, Activation, EnvSpec, Floats
+from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, Activation, EnvSpec, Floats, pack_frame
 
 LAYER_NORM_EPS = 1e-5
 GELU_SCALE, GELU_CUBE = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
@@ -33,6 +35,10 @@ class Policy:
             size = int(np.prod(shape))
             self._params[name] = self.vector[start : start + size].reshape(shape)
             start += size
+        self._convolutions = [
+            [value for name, value in self._params.items() if name.startswith(f"image{i}.")]
+            for i in range(len(spec.images))
+        ]
         num_layers = 0 if form.module else len(form.sizes(spec)) - 1
         self.layers = [(self._params[f"w{i}"], self._params[f"b{i}"]) for i in range(num_layers)]
         self._action_size = spec.action_size  # a property that multiplies: too slow for every step
@@ -79,18 +85,35 @@ class Policy:
         self._colour, self._coloured_envs = colour, envs
         self._allocate(0)
 
-    def act(self, obs: Floats, explore: bool) -> Floats:
-        """Actions for a batch of flat observations, as rows store them. The next call overwrites them."""
+    def act(self, obs: NDArray[Any], explore: bool) -> Floats:
+        """Actions for a batch of flat observations, as rows store them. The next call overwrites them.
+
+        Observations with images are stacks of frames.
+        """
         if len(obs) != self._batch:
             self._allocate(len(obs))
-        x = obs
+        x, pixels = obs, None
+        if self.spec.images:
+            pixels, x = self.spec.frames.split_stack(obs)
         if self.form.normalised:
-            x = np.subtract(obs, self._params["obs_mean"], out=self._normalised_obs)
+            x = np.subtract(x, self._params["obs_mean"], out=self._normalised_obs)
             np.multiply(x, self._params["obs_scale"], out=x)
             np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
             np.minimum(x, OBS_CLIP, out=x)
+        if pixels is not None:
+            x = self._encode(pixels, x)
         action: Floats = self._head(self._network(x), explore)
         return action
+
+    def _encode(self, pixels: Bytes, numbers: Floats) -> Floats:
+        """The features of the images, then the other numbers."""
+        assert self.form.encoder is not None
+        parts, end = [], 0
+        for image, parameters in zip(self.spec.images, self._convolutions, strict=True):
+            these = pixels[:, :, end : end + image.size]
+            parts.append(encode(self.form.encoder, image, parameters, these))
+            end += image.size
+        return np.concatenate([*parts, numbers], axis=1)
 
     def _network(self, x: Floats) -> Floats:
         """The outputs of the last layer; the head may overwrite them."""
@@ -188,7 +211,7 @@ class Policy:
         """Buffers for a batch of this size; noise drawn so far is dropped."""
         self._batch = batch
         self._outputs = [np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers]
-        self._normalised_obs: Floats = np.zeros((batch, self.spec.obs_size), np.float32)
+        self._normalised_obs: Floats = np.zeros((batch, self.spec.vector_size), np.float32)
         self._mean_std: Floats = np.zeros((2, batch, self._action_size), np.float32)
         self._noise_block, self._noise_used = self._noise_block[:0], 0
         self._coloured = self._coloured[:0]
@@ -213,7 +236,7 @@ class Policy:
             np.clip(scaled, self.low, self.high, out=scaled)  # rounding may exceed the bounds
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
-    def greedy_action(self, obs: Floats) -> NDArray[Any]:
+    def greedy_action(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Actions for a batch of flat observations, without exploration, as the environment takes them."""
         return self.to_env_action(self.act(obs, explore=False))
 
@@ -226,8 +249,11 @@ class Policy:
     ) -> tuple[NDArray[Any], Any]:
         """The action for one observation or a batch, in the environment's own bounds.
 
-        A Dict or Tuple observation may be given as the environment returns it, or flattened.
+        A Dict or Tuple observation may be given as the environment returns it, or flattened. With images, give the
+        state that the call before has returned, and None at the start of an episode: it has the frames before.
         """
+        if self.spec.images:
+            return self._predict_images(observation, state, episode_start, deterministic)
         obs = np.asarray(self.spec.flatten(observation), np.float32)
         if obs.shape[obs.ndim - len(self.spec.obs_shape) :] != self.spec.obs_shape:
             raise ValueError(
@@ -237,6 +263,25 @@ class Policy:
         lead = obs.shape[: obs.ndim - len(self.spec.obs_shape)]
         action = self.act(obs.reshape(-1, self.spec.obs_size), explore=not deterministic)
         return self.to_env_action(action).reshape((*lead, *self.spec.action_shape)), state
+
+    def _predict_images(
+        self, observation: Any, state: Any, episode_start: Any, deterministic: bool
+    ) -> tuple[NDArray[Any], Any]:
+        spec, first = self.spec, self.spec.images[0]
+        shape = np.shape(leaf(observation, first.path))
+        batched = len(shape) > len(first.shape)
+        frames = pack_frame(
+            spec.images, spec.obs_parts, observation, shape[0] if batched else None
+        )
+        frames = frames.reshape(-1, spec.obs_width)
+        restarted = np.zeros(len(frames), np.bool_)
+        if episode_start is not None:
+            restarted |= np.asarray(episode_start, np.bool_)
+        fresh = state is None
+        state = FrameStack(len(frames), spec.frames) if fresh else state
+        action = self.act(state.push(frames, None if fresh else restarted), not deterministic)
+        action = self.to_env_action(action)
+        return action if batched else action[0], state
 
     def copy(self) -> Policy:
         """A copy with separate parameters; its noise starts from the beginning."""
