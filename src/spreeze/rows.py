@@ -91,6 +91,15 @@ class Layout:
         """How many transitions of a row can be drawn, each for itself; 1 if rows are drawn whole."""
         return self.film.steps if self.film is not None and not self.film.whole else 1
 
+    @property
+    def drawn_bytes(self) -> int:
+        """Bytes of what updates draw: a row, or a transition's part of it."""
+        return -(-self.row_bytes // self.drawn_steps)
+
+    def rows_for(self, drawn: int) -> int:
+        """The rows that have so many of what updates draw."""
+        return max(drawn // self.drawn_steps, 1)
+
     def size(self, name: str) -> int:
         """Numbers in the field `name`."""
         return next(field.size for field in self.fields if field.name == name)

@@ -38,7 +38,6 @@ in a task that only punishes, before the first success, scaling them up would mo
 class PPOConfig(AlgoConfig):
     """Asynchronous proximal policy optimisation."""
 
-    lr: float | Auto = 1e-3
     max_grad_norm: float | None = 0.5
     normalise_obs: bool = True
     normalise_reward: bool = True

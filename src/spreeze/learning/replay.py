@@ -108,6 +108,11 @@ class Replay:
             self._move_window(len(piece))
 
     @property
+    def num_drawable(self) -> int:
+        """How many rows, or transitions in them, updates choose from."""
+        return self.num_rows * self.layout.drawn_steps
+
+    @property
     def oldest(self) -> int:
         """The number of the oldest row in the window."""
         return self.num_inserted - self.num_rows

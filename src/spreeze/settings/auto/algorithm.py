@@ -60,6 +60,9 @@ def suitable(spec: EnvSpec, gpu: bool) -> Iterator[tuple[str, str]]:
     if spec.discrete:
         yield "dqn", "actions are Discrete"
         return
+    if spec.images:
+        yield "sac", "actions are Box, observations are images"
+        return
     if not _is_small(spec):
         if gpu:
             yield "fastsac", "large updates are cheap on a GPU"
@@ -104,6 +107,6 @@ def choose_network(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> N
     reason = f"{_numbers(spec)} numbers in observation and action"
     hidden = resolver.choose("algo.hidden", (64, 64) if _is_small(spec) else (256, 256), reason)
     hidden = resolver.config.hyper.critic_hidden or hidden
-    half = resolver.on_gpu or (machine.bfloat16 and max(hidden) > 64)
+    half = resolver.on_gpu or (machine.bfloat16 and max(hidden) > 64 and not spec.images)
     reason = "the device has instructions for it" if half else "faster for this size on this device"
     resolver.choose("learner.precision", "bf16" if half else "float32", reason)
