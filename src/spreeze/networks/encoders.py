@@ -83,8 +83,7 @@ def _encode(
         parameters = [value for name, value in named.items() if name.startswith(f"image{i}.")]
         if arithmetic != "float32":
             x, parameters = x.bfloat16(), [value.bfloat16() for value in parameters]
-        if x.is_cuda:
-            x = x.contiguous(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=torch.channels_last)
         features.append(_run(encoder, encoder.steps(), iter(parameters), x).flatten(1).float())
     return torch.cat([*features, numbers], -1)
 

@@ -107,6 +107,6 @@ def choose_network(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> N
     reason = f"{_numbers(spec)} numbers in observation and action"
     hidden = resolver.choose("algo.hidden", (64, 64) if _is_small(spec) else (256, 256), reason)
     hidden = resolver.config.hyper.critic_hidden or hidden
-    half = resolver.on_gpu or (machine.bfloat16 and max(hidden) > 64 and not spec.images)
+    half = resolver.on_gpu or (machine.bfloat16 and max(hidden) > 64)
     reason = "the device has instructions for it" if half else "faster for this size on this device"
     resolver.choose("learner.precision", "bf16" if half else "float32", reason)
