@@ -134,8 +134,8 @@ TRANSITION = RowFormat()
 FILM_STEPS = 128
 """Transitions in a film of which updates draw single ones. With more, rows arrive later; with fewer, more frames are
 kept twice."""
-SPARE_FRAMES = 2
-"""Frames of a film for the ends of truncated episodes. If there are more, their last transitions are left out."""
+SPARE_FRAMES = 1
+"""Frames of a film for the ends of truncated episodes. With more of those, it ends early and repeats transitions."""
 
 
 def steps_in_row(spec: EnvSpec, form: RowFormat) -> int:

@@ -244,7 +244,7 @@ class EnvSpec:
         yield "images", all(image.makes_sense() for image in self.images)
         yield "stack", type(self.stack) is int and 1 <= self.stack <= 64
         one = math.prod(self.obs_shape)
-        sizes = sum(part.size for part in (*self.obs_parts, *self.images))
+        sizes = sum(part.size for part in self.obs_parts) + self.frames.image_bytes
         yield "obs_parts", sizes == one or not (self.obs_parts or self.images)
 
 

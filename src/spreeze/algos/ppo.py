@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
 from spreeze.algos.schedules import Schedule, scheduled
-from spreeze.knobs import Auto, Effect, knob
+from spreeze.knobs import Effect, knob
 from spreeze.policy import Head
 from spreeze.rows import RowFormat
 

@@ -28,9 +28,7 @@ class FilmWriter:
         self._columns = row_layout(spec, form).columns()
         self._most_steps = film.steps + form.n_step - 1
         shape = (num_envs, self._most_steps)
-        self._frames: Bytes = np.zeros(
-            (num_envs, film.capacity, 4 * film.frames.words), np.uint8
-        )
+        self._frames: Bytes = np.zeros((num_envs, film.capacity, 4 * film.frames.words), np.uint8)
         self._steps: dict[str, NDArray[Any]] = {
             "action": np.zeros((*shape, spec.action_size), np.float32),
             "reward": np.zeros(shape, np.float32),
@@ -152,7 +150,7 @@ class FilmWriter:
 
     def _begin_next(self, i: int, total: int) -> None:
         """Keep the frames that the next stacks need, and the steps that were not complete."""
-        used = min(total, self._film.steps) if total == self._most_steps else total
+        used = min(total, self._film.steps)
         kept, frames, end = total - used, self._frames[i], int(self._num_frames[i])
         if kept:
             first = int(self._steps["obs"][i, used] - self._steps["back"][i, used])

@@ -159,7 +159,7 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
     if problems:
         raise UsageError(problems)
     parts, images = parts_of(obs), images_of(obs)
-    size = sum(part.size for part in (*parts, *images))
+    size = sum(part.size for part in parts) + sum(image.size for image in images)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     discrete = isinstance(act, gym.spaces.Discrete)
     return EnvSpec(
@@ -206,12 +206,12 @@ def _try_out(
 ) -> None:
     """Take a few real steps: shapes and numbers must be what the spaces promise."""
     vector = isinstance(env, VectorEnv)
-    shape = (env.num_envs, *spec.obs_shape) if isinstance(env, VectorEnv) else spec.obs_shape
+    num_envs = env.num_envs if isinstance(env, VectorEnv) else None
     env.action_space.seed(0)
-    _check_obs(spec, reset(seed=0), shape, "reset")
+    _check_obs(spec, reset(seed=0), num_envs, "reset")
     for _ in range(5):
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        _check_obs(spec, obs, shape, "step")
+        _check_obs(spec, obs, num_envs, "step")
         if not vector and np.ndim(np.asarray(reward)):
             raise UsageError(
                 [f"env {spec.id}: step returned the reward {reward}; it must be a single number."]
@@ -223,12 +223,12 @@ def _try_out(
         reset.where(terminated | truncated)
 
 
-def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> None:
-    """UsageError unless an observation has this shape and is finite."""
+def _check_obs(spec: EnvSpec, obs: Any, num_envs: int | None, method: str) -> None:
+    """UsageError unless an observation, or that of so many environments, has its shape and is finite."""
+    shape = spec.obs_shape if num_envs is None else (num_envs, *spec.obs_shape)
     try:
         if spec.images:  # the packing checks shapes, types and numbers
-            lead = shape[: len(shape) - len(spec.obs_shape)]
-            pack_frame(spec.images, spec.obs_parts, obs, lead[0] if lead else None)
+            pack_frame(spec.images, spec.obs_parts, obs, num_envs)
             return
         array = flatten_obs(spec.obs_parts, obs) if spec.obs_parts else np.asarray(obs)
     except (LookupError, ValueError) as error:

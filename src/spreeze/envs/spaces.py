@@ -46,11 +46,9 @@ def obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
             "(channels, height, width); other members are Box of up to 2 dimensions, or discrete. "
             "Frames are stacked by --env.stack, not by a wrapper."
         ]
-    if images:
-        return []
-    if parts:
-        size = sum(part.size for part in parts)
-        return [] if size else [f"env {name}: observations {space} are empty."]
+    if images or parts:
+        empty = not images and sum(part.size for part in parts) == 0
+        return [f"env {name}: observations {space} are empty."] if empty else []
     if not isinstance(space, gym.spaces.Box):
         return [
             f"env {name}: observations are {space}; supported are Box, Discrete, MultiDiscrete, "

@@ -111,7 +111,7 @@ def _stacks(data: Tensor, row: Tensor, frame: Tensor, back: Tensor, film: Film) 
     At the start of an episode its first frame is repeated.
     """
     frames = film.frames
-    films = data[:, : film.capacity * frames.words].unflatten(1, (film.capacity, frames.words))
+    films = data[:, : film.capacity * frames.words].view(len(data), film.capacity, frames.words)
     before = torch.arange(frames.stack - 1, -1, -1, device=data.device)
     place = frame[..., None] - torch.minimum(before, back[..., None])
     # Clamped: inductor autotunes on random data, and a bad index kills the CUDA context.

@@ -3,7 +3,7 @@
 Needs torch. Imported by `algos` and everything above them.
 """
 
-from spreeze.networks.encoders import network_for
+from spreeze.networks.encoders import image_network
 from spreeze.networks.heads import (
     CategoricalCritics,
     SoftActor,
@@ -35,13 +35,13 @@ __all__ = [
     "Style",
     "atoms",
     "gather_action",
+    "image_network",
     "init_uniform",
     "mean_and_std",
     "mlp",
     "mlp_network",
     "mlp_shapes",
     "module_network",
-    "network_for",
     "policy_from_module",
     "project",
     "tanh_gaussian",

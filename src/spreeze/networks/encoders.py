@@ -21,32 +21,22 @@ from spreeze.images import (
     Residual,
     Step,
     encoder_parameters,
-    num_features,
 )
-from spreeze.networks.layers import RELU, Arithmetic, Network, Shapes, Style, init_uniform, mlp_network
+from spreeze.networks.layers import (
+    Arithmetic,
+    Network,
+    Shapes,
+)
 from spreeze.spec import EnvSpec
 
 
-def network_for(
-    spec: EnvSpec,
-    encoder: Encoder | None,
-    sizes: Sequence[int],
-    arithmetic: Arithmetic,
-    *,
-    more_inputs: int = 0,
-    ensemble: int | None = None,
-    style: Style = RELU,
+def image_network(
+    spec: EnvSpec, encoder: Encoder, dense: Network, arithmetic: Arithmetic
 ) -> Network:
-    """A network (flat, obs, *others) of dense layers with these hidden and output `sizes`.
+    """A network (flat, obs, *others): `dense` behind an encoder of the images, which all members of an ensemble share.
 
-    Images go through an encoder first, which all members of an ensemble share. `more_inputs` is the number of
-    numbers in `others`.
+    `dense` takes the features of the images and the other numbers of the observations.
     """
-    inputs = spec.vector_size + more_inputs
-    if encoder is None:
-        return mlp_network([inputs, *sizes], arithmetic, ensemble=ensemble, style=style)
-    inputs += num_features(encoder, spec.images)
-    dense = mlp_network([inputs, *sizes], arithmetic, ensemble=ensemble, style=style)
     convolutions = Shapes(tuple(encoder_parameters(encoder, spec.images, spec.stack).items()))
     encode = partial(_encode, spec, encoder, convolutions, arithmetic)
 
@@ -55,7 +45,7 @@ def network_for(
         return dense(rest, encode(first, obs), *others)
 
     def initial(generator: torch.Generator) -> Tensor:
-        return torch.cat([_init(convolutions, generator), init_uniform(dense.shapes, generator)])
+        return torch.cat([_init(convolutions, generator), dense.init(generator)])
 
     return Network(Shapes((*convolutions.items, *dense.shapes.items)), forward, initial)
 
@@ -71,12 +61,17 @@ def _init(shapes: Shapes, generator: torch.Generator) -> Tensor:
 
 
 def _encode(
-    spec: EnvSpec, encoder: Encoder, shapes: Shapes, arithmetic: Arithmetic, flat: Tensor, obs: Tensor
+    spec: EnvSpec,
+    encoder: Encoder,
+    shapes: Shapes,
+    arithmetic: Arithmetic,
+    flat: Tensor,
+    obs: Tensor,
 ) -> Tensor:
     """The features of all images, then the other numbers of the observations [B, obs]."""
     frames, named = spec.frames, shapes.split(flat)
     pixels, numbers = obs.tensor_split([frames.stack * frames.image_bytes], -1)
-    stacks, end, features = pixels.unflatten(-1, (frames.stack, -1)), 0, []
+    stacks, end, features = pixels.view(len(obs), frames.stack, -1), 0, []
     for i, image in enumerate(frames.images):
         x = as_channels(stacks[..., end : end + image.size], image)
         end += image.size
@@ -92,7 +87,7 @@ def as_channels(pixels: Tensor, image: Image) -> Tensor:
     """The pixels [B, stack, size] of a stack of images as [B, channels, height, width]."""
     if image.channels_first or len(image.shape) == 2:
         return pixels.reshape(len(pixels), -1, *image.sides)
-    x = pixels.unflatten(-1, image.shape)  # [B, stack, height, width, channels]
+    x = pixels.reshape(*pixels.shape[:2], *image.shape)  # [B, stack, height, width, channels]
     return x.permute(0, 1, 4, 2, 3).flatten(1, 2)
 
 

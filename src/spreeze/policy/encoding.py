@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -41,7 +42,7 @@ def _channels_last(pixels: Bytes, image: Image) -> Bytes:
 
 
 def _run(
-    encoder: Encoder, steps: Sequence[Step], parameters: Iterator[Floats], x: NDArray[np.generic]
+    encoder: Encoder, steps: Sequence[Step], parameters: Iterator[Floats], x: NDArray[Any]
 ) -> Floats:
     for step in steps:
         if isinstance(step, Conv):
@@ -58,17 +59,17 @@ def _run(
             x = _pool(x)
         elif isinstance(step, Residual):
             x = x + _run(encoder, step.steps, parameters, x)
-    return x  # type: ignore[return-value]
+    return x
 
 
-def _convolve(x: NDArray[np.generic], kernel: Floats, bias: Floats, conv: Conv) -> Floats:
+def _convolve(x: NDArray[Any], kernel: Floats, bias: Floats, conv: Conv) -> Floats:
     scale = np.float32(1)
     if x.dtype == np.uint8:  # pixels: bytes are copied faster, and scaled with the kernel
         scale = np.float32(1 / 255)
     if conv.padding:
         sides = (conv.padding, conv.padding)
         x = np.pad(x, ((0, 0), sides, sides, (0, 0)))
-    windows = sliding_window_view(x, (conv.kernel, conv.kernel), axis=(1, 2))  # type: ignore[call-overload]
+    windows = sliding_window_view(x, (conv.kernel, conv.kernel), axis=(1, 2))
     windows = windows[:, :: conv.stride, :: conv.stride]  # [B, height, width, channels, k, k]
     shape = windows.shape[:3]
     # In the order in which they lie in memory, so that each copy is of many bytes.
@@ -79,11 +80,11 @@ def _convolve(x: NDArray[np.generic], kernel: Floats, bias: Floats, conv: Conv) 
     return out.reshape(*shape, conv.channels)
 
 
-def _pool(x: NDArray[np.generic]) -> NDArray[np.generic]:
+def _pool(x: NDArray[Any]) -> Floats:
     """The largest of 3 x 3 neighbours, at every second place; nothing is larger outside."""
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
-    windows = sliding_window_view(padded, (3, 3), axis=(1, 2))  # type: ignore[call-overload]
-    largest: NDArray[np.generic] = windows[:, ::2, ::2].max((4, 5))
+    windows = sliding_window_view(padded, (3, 3), axis=(1, 2))
+    largest: Floats = windows[:, ::2, ::2].max((4, 5))
     return largest
 
 

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from spreeze.images import Bytes, FrameStack, leaf
-from spreeze.policy.encoding import encode
 from spreeze.policy.form import PolicyForm
 from spreeze.policy.noise import COLOUR_BLOCK, NOISE_BLOCK, coloured_noise
-from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, Activation, EnvSpec, Floats, pack_frame
+from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, Activation, EnvSpec, Floats
 
 LAYER_NORM_EPS = 1e-5
 GELU_SCALE, GELU_CUBE = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
@@ -35,10 +33,6 @@ class Policy:
             size = int(np.prod(shape))
             self._params[name] = self.vector[start : start + size].reshape(shape)
             start += size
-        self._convolutions = [
-            [value for name, value in self._params.items() if name.startswith(f"image{i}.")]
-            for i in range(len(spec.images))
-        ]
         num_layers = 0 if form.module else len(form.sizes(spec)) - 1
         self.layers = [(self._params[f"w{i}"], self._params[f"b{i}"]) for i in range(num_layers)]
         self._action_size = spec.action_size  # a property that multiplies: too slow for every step
@@ -86,34 +80,21 @@ class Policy:
         self._allocate(0)
 
     def act(self, obs: NDArray[Any], explore: bool) -> Floats:
-        """Actions for a batch of flat observations, as rows store them. The next call overwrites them.
-
-        Observations with images are stacks of frames.
-        """
+        """Actions for a batch of flat observations, as rows store them. The next call overwrites them."""
         if len(obs) != self._batch:
             self._allocate(len(obs))
-        x, pixels = obs, None
-        if self.spec.images:
-            pixels, x = self.spec.frames.split_stack(obs)
-        if self.form.normalised:
-            x = np.subtract(x, self._params["obs_mean"], out=self._normalised_obs)
-            np.multiply(x, self._params["obs_scale"], out=x)
-            np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
-            np.minimum(x, OBS_CLIP, out=x)
-        if pixels is not None:
-            x = self._encode(pixels, x)
-        action: Floats = self._head(self._network(x), explore)
+        action: Floats = self._head(self._network(self._inputs(obs)), explore)
         return action
 
-    def _encode(self, pixels: Bytes, numbers: Floats) -> Floats:
-        """The features of the images, then the other numbers."""
-        assert self.form.encoder is not None
-        parts, end = [], 0
-        for image, parameters in zip(self.spec.images, self._convolutions, strict=True):
-            these = pixels[:, :, end : end + image.size]
-            parts.append(encode(self.form.encoder, image, parameters, these))
-            end += image.size
-        return np.concatenate([*parts, numbers], axis=1)
+    def _inputs(self, obs: NDArray[Any]) -> Floats:
+        """What the first layer takes."""
+        if not self.form.normalised:
+            return obs
+        x: Floats = np.subtract(obs, self._params["obs_mean"], out=self._normalised_obs)
+        np.multiply(x, self._params["obs_scale"], out=x)
+        np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
+        np.minimum(x, OBS_CLIP, out=x)
+        return x
 
     def _network(self, x: Floats) -> Floats:
         """The outputs of the last layer; the head may overwrite them."""
@@ -249,11 +230,8 @@ class Policy:
     ) -> tuple[NDArray[Any], Any]:
         """The action for one observation or a batch, in the environment's own bounds.
 
-        A Dict or Tuple observation may be given as the environment returns it, or flattened. With images, give the
-        state that the call before has returned, and None at the start of an episode: it has the frames before.
+        A Dict or Tuple observation may be given as the environment returns it, or flattened.
         """
-        if self.spec.images:
-            return self._predict_images(observation, state, episode_start, deterministic)
         obs = np.asarray(self.spec.flatten(observation), np.float32)
         if obs.shape[obs.ndim - len(self.spec.obs_shape) :] != self.spec.obs_shape:
             raise ValueError(
@@ -264,28 +242,9 @@ class Policy:
         action = self.act(obs.reshape(-1, self.spec.obs_size), explore=not deterministic)
         return self.to_env_action(action).reshape((*lead, *self.spec.action_shape)), state
 
-    def _predict_images(
-        self, observation: Any, state: Any, episode_start: Any, deterministic: bool
-    ) -> tuple[NDArray[Any], Any]:
-        spec, first = self.spec, self.spec.images[0]
-        shape = np.shape(leaf(observation, first.path))
-        batched = len(shape) > len(first.shape)
-        frames = pack_frame(
-            spec.images, spec.obs_parts, observation, shape[0] if batched else None
-        )
-        frames = frames.reshape(-1, spec.obs_width)
-        restarted = np.zeros(len(frames), np.bool_)
-        if episode_start is not None:
-            restarted |= np.asarray(episode_start, np.bool_)
-        fresh = state is None
-        state = FrameStack(len(frames), spec.frames) if fresh else state
-        action = self.act(state.push(frames, None if fresh else restarted), not deterministic)
-        action = self.to_env_action(action)
-        return action if batched else action[0], state
-
     def copy(self) -> Policy:
         """A copy with separate parameters; its noise starts from the beginning."""
-        return Policy(self.spec, self.form, self.vector.copy())
+        return type(self)(self.spec, self.form, self.vector.copy())
 
     def named(self) -> dict[str, Floats]:
         """The parameters by name, as policy.safetensors stores them."""

@@ -27,7 +27,7 @@ from spreeze.spec import EnvSpec
 SOURCE_ROOT = Path(__file__).parents[2]
 COMPILED_SOURCES = (
     *("learning/**/*.py", "algos/**/*.py", "networks/**/*.py", "policy/**/*.py"),
-    *("errors.py", "knobs.py", "rows.py", "spec.py", "text.py", "user_code.py"),
+    *("errors.py", "images.py", "knobs.py", "rows.py", "spec.py", "text.py", "user_code.py"),
 )
 """Every module that an update imports. A change in any of them makes compiled updates out of date."""
 EXAMPLE_RATES = (1e-3, 0.01)

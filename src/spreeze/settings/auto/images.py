@@ -61,7 +61,11 @@ def _describe(image: Image) -> str:
     """What was recognised, and what to do about a large image."""
     order = ", channels first" if image.channels_first and image.channels > 1 else ""
     large = max(image.sides) >= LARGE_SIDE
-    advice = "; large: gymnasium.wrappers.ResizeObservation(env, (84, 84)) learns faster" if large else ""
+    advice = (
+        "; large: gymnasium.wrappers.ResizeObservation(env, (84, 84)) learns faster"
+        if large
+        else ""
+    )
     return f"{image.name} is an image, {image}{order}{advice}"
 
 
