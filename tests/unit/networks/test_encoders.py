@@ -181,9 +181,10 @@ def test_every_algorithm_learns_from_images(algo: str) -> None:
     rounds = algorithm.config.critic_updates()
     rows = np.zeros(4, layout.dtype)
     rng = np.random.default_rng(0)
-    rows["frames"].view(np.uint8)[:] = rng.integers(0, 100, 4 * 4 * layout.size("frames")).reshape(
-        4, -1
-    )
+    assert layout.film is not None
+    num = 4 * layout.film.capacity
+    frames = pack_frame(spec.images, spec.obs_parts, random_obs(spec, rng, num), num)
+    rows["frames"].view(np.uint8)[:] = frames.reshape(4, -1)
     rows["reward"] = rng.normal(size=rows["reward"].shape)
     rows["next_obs"] = 1
     replay = Replay(layout, 4, CPU)
