@@ -64,7 +64,8 @@ class ObsPart:
 
     def flatten(self, obs: Any) -> Floats:
         """This part of one observation, or of a batch of them."""
-        array = np.asarray(leaf(obs, self.path))
+        value = leaf(obs, self.path)
+        array = np.asarray(value)
         lead = array.shape[: array.ndim - len(self.shape)]
         if array.shape[len(lead) :] != self.shape:
             name = ".".join(map(str, self.path))
@@ -74,7 +75,7 @@ class ObsPart:
         choices = array.reshape(*lead, len(self.sizes)) - np.array(self.starts)
         if np.any((choices < 0) | (choices >= self.sizes)):
             name = ".".join(map(str, self.path))
-            raise ValueError(f"{name} is {obs}, which is not a value of its discrete space")
+            raise ValueError(f"{name} is {value}, which is not a value of its discrete space")
         out = np.zeros((*lead, self.size), np.float32)
         firsts = np.cumsum((0, *self.sizes[:-1]))
         np.put_along_axis(out, choices + firsts, 1, axis=-1)

@@ -228,10 +228,7 @@ class Policy:
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], Any]:
-        """The action for one observation or a batch, in the environment's own bounds.
-
-        A Dict or Tuple observation may be given as the environment returns it, or flattened.
-        """
+        """The action for one observation or a batch, as the environment returns it or flattened, in its own bounds."""
         obs = np.asarray(self.spec.flatten(observation), np.float32)
         if obs.shape[obs.ndim - len(self.spec.obs_shape) :] != self.spec.obs_shape:
             raise ValueError(
