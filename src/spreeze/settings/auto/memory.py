@@ -12,7 +12,7 @@ from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
 
 USUAL_CAPACITY = 1_000_000
-FIRST_FILMS = 32
+FIRST_FILMS = 8
 """Films before the first update."""
 FRESH_BATCHES = 4
 """Batches of segments in the replay: segments are only useful while they are new."""
