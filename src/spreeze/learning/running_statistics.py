@@ -45,11 +45,12 @@ def _split(stats: Tensor) -> tuple[Tensor, ...]:
 def update_statistics(stats: Tensor, batch: Batch, memory: float) -> Tensor:
     """The statistics after one more batch. After `memory` rows, old rows start to fade."""
     count, mean, var, return_mean, return_var, largest = _split(stats)
-    numbers = batch.obs[..., batch.obs.shape[-1] - len(mean) :]
+    numbers = batch.obs[..., batch.obs.shape[-1] - len(mean) :]  # pixels come before them
     rows = _subsample(numbers.flatten(0, -2)).clamp(-MAX_VALUE, MAX_VALUE)
     seen = len(rows) * ranks.num_ranks()
     total = count + seen
-    mean, var = _merge(mean, var, rows, seen / total)
+    if len(mean):
+        mean, var = _merge(mean, var, rows, seen / total)
     past = _subsample(batch.past_return.reshape(-1, 1)).clamp(-MAX_VALUE, MAX_VALUE)
     if len(past):
         return_mean, return_var = _merge(return_mean, return_var, past, seen / total)
