@@ -54,23 +54,27 @@ def test_bad_frames_cost_their_episode_and_are_named(
     assert said in RunDir(run.path).error("sampler-0").read_text()
 
 
-def test_a_seed_repeats_with_images_and_a_run_goes_on_with_its_films(runs: str) -> None:
+def train(runs: str, **more: Any) -> Any:
     env = partial(FaultEnv, pixels=True)
+    return spreeze.train(env, runs=runs, seed=3, dashboard=False, **SMALL | more)
 
-    def train(**more: Any) -> Any:
-        return spreeze.train(env, runs=runs, serial=True, seed=3, dashboard=False, **SMALL | more)
 
-    first, second = (train(steps="2500") for _ in range(2))
+def test_a_seed_repeats_with_images(runs: str) -> None:
+    first, second = (train(runs, serial=True, steps="2500") for _ in range(2))
     assert first.summary["updates"] == second.summary["updates"] > 0
     policies = [spreeze.load(run.path) for run in (first, second)]
     np.testing.assert_array_equal(policies[0].vector, policies[1].vector)
+
+
+def test_a_resumed_run_goes_on_with_its_films(runs: str) -> None:
+    first = train(runs, steps="6000", name="a")
     point = ResumePoint.of(load_training(first.path / "checkpoints"))
-    resumed = train(steps="4000", resume=str(first.path))
-    assert resumed.summary["state"] == "finished"
-    log = (resumed.path / "logs" / "learner-0.log").read_text()
     transitions = 128 * (point.rows[1] - point.rows[0])
     assert transitions > 0
+    second = train(runs, steps="9000", name="b", resume="a")
+    log = (second.path / "logs" / "learner-0.log").read_text()
     assert f"with {transitions:,} rows in the replay" in log
+    assert second.summary["updates"] > first.summary["updates"]
 
 
 @pytest.mark.fault("F01")
