@@ -86,6 +86,16 @@ class Policy:
         action: Floats = self._head(self._network(self._inputs(obs)), explore)
         return action
 
+    def choose(self, outputs: Floats, explore: bool) -> Floats:
+        """Actions from what the last layer gave elsewhere, and for a Gaussian the log of its standard deviation."""
+        if len(outputs) != self._batch:
+            self._allocate(len(outputs))
+        num = self.form.outputs(self.spec)
+        if self.form.head == "gaussian":
+            self._params["log_std"][:] = outputs[0, num:]
+        action: Floats = self._head(np.array(outputs[:, :num]), explore)
+        return action
+
     def _inputs(self, obs: NDArray[Any]) -> Floats:
         """What the first layer takes."""
         if not self.form.normalised:
