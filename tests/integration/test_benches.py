@@ -20,9 +20,9 @@ def test_wires_are_measured_against_queue_pipe_and_file(tmp_path: Path) -> None:
     facts = json.loads(file.read_text())
     assert facts["torn_reads"] == 0
     assert facts["bytes_hz"] == pytest.approx(facts["rows_hz"] * facts["row_bytes"])
-    names = ("rows_hz", "queue_rows_hz", "pipe_rows_hz")
-    assert all(facts[name] > 0 for name in names)
-    assert all(facts[name] > 0 for name in ("latency_us", "file_latency_us", "queue_latency_us"))
+    for means in ("", "queue_", "pipe_", "file_"):
+        assert facts[f"{means}rows_hz"] > 0
+        assert facts[f"{means}latency_us"] > 0
 
 
 def test_too_short_a_time_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
