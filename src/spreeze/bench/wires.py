@@ -42,6 +42,7 @@ MAX_WAITING = 64
 """Messages with rows that may wait for the reader, in the queue or as files."""
 MAX_NUMBER = 1 << 20
 """Messages repeat a number below this, which float32 holds exactly."""
+OTHERS = ("queue", "pipe", "file")
 NUM_ROUNDS = 3
 """Turns of each means."""
 FORK = multiprocessing.get_context("fork")
@@ -99,15 +100,11 @@ def measure(layout: Layout, seconds: float) -> dict[str, Any]:
         "row_bytes": layout.row_bytes,
         "rows_hz": hz["wire"],
         "bytes_hz": hz["wire"] * layout.row_bytes,
-        "queue_rows_hz": hz["queue"],
-        "pipe_rows_hz": hz["pipe"],
-        "file_rows_hz": hz["file"],
+        **{f"{name}_rows_hz": hz[name] for name in OTHERS},
         "rows_overwritten": lost,
         "weights_bytes": 4 * NUM_WEIGHTS,
         "latency_us": us["wire"],
-        "queue_latency_us": us["queue"],
-        "pipe_latency_us": us["pipe"],
-        "file_latency_us": us["file"],
+        **{f"{name}_latency_us": us[name] for name in OTHERS},
         "torn_reads": torn,
     }
 
