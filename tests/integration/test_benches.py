@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from spreeze.bench import wires
+from spreeze.bench.ablations import run_facts
 from spreeze.bench.commands import main
 from spreeze.bench.time_to_score import usual_target
 from spreeze.errors import RunFailed, UsageError
@@ -30,6 +31,13 @@ def test_too_short_a_time_is_told_without_a_traceback(monkeypatch: pytest.Monkey
     monkeypatch.setattr(wires, "_policy_by_file", lambda _seconds: wires.Latencies([]))
     with pytest.raises(RunFailed, match=r"no weights arrived by file .*longer --seconds"):
         main(["wires", "--seconds", "1"], 0.0)
+
+
+def test_a_run_is_measured_with_its_rates_and_its_use_of_the_machine() -> None:
+    facts = run_facts("Pendulum-v1", 4.0)
+    assert facts["update_frame_hz"] > facts["update_hz"] > 0
+    assert facts["sample_hz"] > 0
+    assert facts["cpu_percent"] >= facts["cpu_percent/learner"] > 0
 
 
 def test_a_torn_read_would_be_seen() -> None:
