@@ -60,6 +60,12 @@ def parts_of(machine: Machine, env: str, algo: str, has_actor: bool) -> Parts:
     )
 
 
+def measure_run(env: str, seconds: float, report: Report) -> dict[str, Any]:
+    """The run alone."""
+    report(f"spreeze train {env} ...")
+    return {"env": env, "run": run_facts(env, RUN_SHARE * seconds)}
+
+
 def measure(parts: Parts, seconds: float, report: Report) -> dict[str, Any]:
     """The run, then each part in turn."""
 
@@ -70,13 +76,11 @@ def measure(parts: Parts, seconds: float, report: Report) -> dict[str, Any]:
         del result["machine"]
         return result
 
-    report(f"spreeze train {parts.env} ...")
     sizes = ",".join(map(str, parts.batch_sizes))
     learner = ("learner", parts.env, "--algo", parts.algo, "--batch-size", sizes)
     pair = ("--devices", str(parts.devices), "--threads", str(parts.threads))
     return {
-        "env": parts.env,
-        "run": run_facts(parts.env, RUN_SHARE * seconds),
+        **measure_run(parts.env, seconds, report),
         "batch_size": benchmark(*learner),
         "samplers": [
             benchmark("sampling", parts.env, "--processes", str(number))

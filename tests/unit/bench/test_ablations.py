@@ -60,6 +60,14 @@ def test_every_part_is_measured_by_its_benchmark(
     assert "shared memory" in capsys.readouterr().out
 
 
+def test_the_run_alone(asked: list[tuple[str, ...]], tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    assert main(["ablations", "CartPole-v1", "--run-only", "--json", str(file)], 0.0) == 0
+    facts = json.loads(file.read_text())
+    assert (facts["env"], facts["run"]["cpu_percent"]) == ("CartPole-v1", 150.0)
+    assert asked == []
+
+
 def test_an_algorithm_without_an_actor_has_no_second_device(
     asked: list[tuple[str, ...]], tmp_path: Path
 ) -> None:

@@ -44,6 +44,8 @@ class Arguments:
     """Batch sizes, such as 256,8192. Default: 256,1024,8192, with a GPU 32768 too."""
     samplers: str | None = None
     """Numbers of samplers, such as 1,2. Default: powers of two up to twice the cores."""
+    run_only: bool = False
+    """Measure only the run."""
     seconds: float = 12.0
     """Time of each measurement; of the run, twice as much."""
     json: str | None = None
@@ -59,30 +61,37 @@ def main(arguments: list[str]) -> int:
         given["batch_sizes"] = whole_numbers("--batch-size", args.batch_size, MAX_BATCH)
     if args.samplers is not None:
         given["samplers"] = whole_numbers("--samplers", args.samplers, MAX_SAMPLERS)
-    from spreeze.bench.ablations import measure, parts_of
-
-    spec = spec_of(args.env)
-    algo = args.algo or ("dqn" if spec.discrete else "sac")
-    entry = find_algorithm_for(algo, spec)
-    parts = replace(parts_of(detect_machine(), args.env, algo, entry.config.has_actor), **given)
-    began = time.monotonic()
+    from spreeze.bench.ablations import measure, measure_run, parts_of
 
     def report(line: str) -> None:
         print(line, file=sys.stderr)
 
-    result = measure(parts, args.seconds, report)
+    began = time.monotonic()
+    if args.run_only:
+        result = measure_run(args.env, args.seconds, report)
+    else:
+        spec = spec_of(args.env)
+        algo = args.algo or ("dqn" if spec.discrete else "sac")
+        entry = find_algorithm_for(algo, spec)
+        parts = parts_of(detect_machine(), args.env, algo, entry.config.has_actor)
+        result = measure(replace(parts, **given), args.seconds, report)
     write_result("ablations", arguments, args.json, began, result)
     if args.json != "-":
-        _show(result)
+        _show_run(result["run"])
+        if not args.run_only:
+            _show(result)
     return 0
 
 
-def _show(result: dict[str, Any]) -> None:
-    run, wires, pair = result["run"], result["transport"], result["devices"]
+def _show_run(run: dict[str, Any]) -> None:
     print(
         f"a run: {short(run['sample_hz'])} env steps/s, {short(run['update_hz'])} updates/s, "
         f"{short(run['update_frame_hz'])} frames/s; CPU {run['cpu_percent']:.0f} % of a core\n"
     )
+
+
+def _show(result: dict[str, Any]) -> None:
+    wires, pair = result["transport"], result["devices"]
     _table(
         ("batch", "updates/s", "frames/s"),
         (
