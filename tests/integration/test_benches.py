@@ -35,9 +35,17 @@ def test_too_short_a_time_is_told_without_a_traceback(monkeypatch: pytest.Monkey
 
 def test_a_run_is_measured_with_its_rates_and_its_use_of_the_machine() -> None:
     facts = run_facts("Pendulum-v1", 4.0)
-    assert facts["update_frame_hz"] > facts["update_hz"] > 0
+    assert facts["transition_hz"] > facts["update_hz"] > 0
     assert facts["sample_hz"] > 0
     assert facts["cpu_percent"] >= facts["cpu_percent/learner"] > 0
+
+
+def test_rows_of_several_steps_are_counted_as_so_many_transitions() -> None:
+    """PPO learns from segments."""
+    facts = run_facts("CartPole-v1", 3.0)
+    assert facts["algo"] == "ppo"
+    per_update = facts["transition_hz"] / facts["update_hz"]
+    assert per_update == pytest.approx(64 * facts["batch_size"], rel=0.2)
 
 
 def test_a_torn_read_would_be_seen() -> None:

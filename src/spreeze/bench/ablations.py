@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from spreeze.bench.ratios import run_benchmark
-from spreeze.bench.training import train_for
+from spreeze.bench.training import steps_per_row, train_for
 from spreeze.errors import RunFailed
 from spreeze.machine.facts import Machine
 from spreeze.store.files import open_inside
@@ -24,7 +24,7 @@ RUN_SHARE = 2
 """A run is measured for this many times as long as a part: rates vary in it."""
 FROM_SUMMARY = (
     "algo", "device", "batch_size", "sampler_processes", "envs_per_process", "update_form",
-    "sample_hz", "update_hz", "update_frame_hz",
+    "sample_hz", "update_hz",
 )  # fmt: skip
 USES = ("perf/cpu_percent", "perf/gpu_percent")
 """Metrics of use; those of the roles begin with the name of the first."""
@@ -98,7 +98,9 @@ def run_facts(env: str, seconds: float) -> dict[str, Any]:
         summary = run.read("summary")
         if not summary["updates"]:
             raise RunFailed(f"the run made no update in {seconds:g} s; try a longer --seconds")
-        return {"seconds": seconds, **{name: summary[name] for name in FROM_SUMMARY}, **use_of(run)}
+        facts = {name: summary[name] for name in FROM_SUMMARY}
+        transition_hz = round(summary["update_frame_hz"] * steps_per_row(run), 1)
+        return {"seconds": seconds, **facts, "transition_hz": transition_hz, **use_of(run)}
 
 
 def use_of(run: RunDir) -> dict[str, float]:

@@ -21,6 +21,7 @@ import numpy as np
 from spreeze.bench import trial
 from spreeze.bench.peers.environment import python_of, versions_of
 from spreeze.bench.peers.settings import FOLDER, Contestant
+from spreeze.bench.training import steps_per_row
 from spreeze.bench.trial import Program, Saved, Task, Trial
 from spreeze.errors import DamagedFile, RunFailed, UsageError
 from spreeze.store.curves import interval, iqm
@@ -199,7 +200,8 @@ def spreeze(task: Task, seed: int, folder: Path, cache: Path | None) -> Program:
 
     @functools.cache
     def batch_size() -> int:
-        return int(run.read("config")["config"]["learner"]["batch_size"])
+        rows = int(run.read("config")["config"]["learner"]["batch_size"])
+        return rows * steps_per_row(run)
 
     def newest() -> Saved | None:
         try:

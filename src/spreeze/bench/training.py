@@ -28,3 +28,8 @@ def train_for(
     if done.returncode != 0:
         raise RunFailed(f"{done.stderr.strip()}\nspreeze train {env} failed")
     return RunDir(path)
+
+
+def steps_per_row(run: RunDir) -> int:
+    """How many env steps a row of a run's batches holds: PPO's are segments of several."""
+    return int(run.read("config")["config"]["hyper"].get("segment", 1))

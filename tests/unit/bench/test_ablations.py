@@ -17,7 +17,7 @@ from spreeze.machine.facts import Gpu, detect_machine
 from spreeze.settings.arguments import read_arguments
 from spreeze.store.rundir import RunDir
 
-RUN = {"sample_hz": 1e4, "update_hz": 300.0, "update_frame_hz": 76_800.0, "cpu_percent": 150.0}
+RUN = {"sample_hz": 1e4, "update_hz": 300.0, "transition_hz": 76_800.0, "cpu_percent": 150.0}
 WIRES = {
     f"{means}{figure}": 5.0
     for means in ("", "queue_", "pipe_", "file_")

@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
 def _show_run(run: dict[str, Any]) -> None:
     print(
         f"a run: {short(run['sample_hz'])} env steps/s, {short(run['update_hz'])} updates/s, "
-        f"{short(run['update_frame_hz'])} frames/s; CPU {run['cpu_percent']:.0f} % of a core\n"
+        f"{short(run['transition_hz'])} transitions/s through them; CPU {run['cpu_percent']:.0f} % of a core\n"
     )
 
 
