@@ -72,7 +72,8 @@ class View:
         env = make()
         self._guard.doing[()] = OTHER
         self._stepper = LoopStepper([env], make, self._guard)
-        self._outcome = StepResult(1, spec.obs_size)
+        self._outcome = StepResult(1, spec)
+        self._seen = self._outcome.obs
         self.steps_hz = float(env.metadata.get("render_fps") or DEFAULT_HZ)
         """Env steps per second of simulated time."""
         self.total, self.ended = 0.0, True
@@ -84,12 +85,14 @@ class View:
     def reset(self, seed: int) -> None:
         """Start an episode."""
         self._stepper.reset_into(seed, self._outcome)
+        self._seen = self._outcome.seen(restarted=True)
         self.total, self.ended = 0.0, False
 
     def step(self, act: Callable[[Floats], NDArray[Any]]) -> None:
         """Step once. After the end of an episode, `total` and `ended` keep their values until `reset`."""
         out = self._outcome
-        self._stepper.step(act(out.obs), out)
+        self._stepper.step(act(self._seen), out)
+        self._seen = out.seen()
         if out.valid[0]:
             self.total += float(out.reward[0])
         self.ended = bool(out.terminated[0] or out.truncated[0] or not out.valid[0])

@@ -79,18 +79,22 @@ class Policy:
         self._colour, self._coloured_envs = colour, envs
         self._allocate(0)
 
-    def act(self, obs: Floats, explore: bool) -> Floats:
+    def act(self, obs: NDArray[Any], explore: bool) -> Floats:
         """Actions for a batch of flat observations, as rows store them. The next call overwrites them."""
         if len(obs) != self._batch:
             self._allocate(len(obs))
-        x = obs
-        if self.form.normalised:
-            x = np.subtract(obs, self._params["obs_mean"], out=self._normalised_obs)
-            np.multiply(x, self._params["obs_scale"], out=x)
-            np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
-            np.minimum(x, OBS_CLIP, out=x)
-        action: Floats = self._head(self._network(x), explore)
+        action: Floats = self._head(self._network(self._inputs(obs)), explore)
         return action
+
+    def _inputs(self, obs: NDArray[Any]) -> Floats:
+        """What the first layer takes."""
+        if not self.form.normalised:
+            return obs
+        x: Floats = np.subtract(obs, self._params["obs_mean"], out=self._normalised_obs)
+        np.multiply(x, self._params["obs_scale"], out=x)
+        np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
+        np.minimum(x, OBS_CLIP, out=x)
+        return x
 
     def _network(self, x: Floats) -> Floats:
         """The outputs of the last layer; the head may overwrite them."""
@@ -188,7 +192,7 @@ class Policy:
         """Buffers for a batch of this size; noise drawn so far is dropped."""
         self._batch = batch
         self._outputs = [np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers]
-        self._normalised_obs: Floats = np.zeros((batch, self.spec.obs_size), np.float32)
+        self._normalised_obs: Floats = np.zeros((batch, self.spec.vector_size), np.float32)
         self._mean_std: Floats = np.zeros((2, batch, self._action_size), np.float32)
         self._noise_block, self._noise_used = self._noise_block[:0], 0
         self._coloured = self._coloured[:0]
@@ -213,7 +217,7 @@ class Policy:
             np.clip(scaled, self.low, self.high, out=scaled)  # rounding may exceed the bounds
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
-    def greedy_action(self, obs: Floats) -> NDArray[Any]:
+    def greedy_action(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Actions for a batch of flat observations, without exploration, as the environment takes them."""
         return self.to_env_action(self.act(obs, explore=False))
 
@@ -224,10 +228,7 @@ class Policy:
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], Any]:
-        """The action for one observation or a batch, in the environment's own bounds.
-
-        A Dict or Tuple observation may be given as the environment returns it, or flattened.
-        """
+        """The action for one observation or a batch, as the environment returns it or flattened, in its own bounds."""
         obs = np.asarray(self.spec.flatten(observation), np.float32)
         if obs.shape[obs.ndim - len(self.spec.obs_shape) :] != self.spec.obs_shape:
             raise ValueError(
@@ -240,7 +241,7 @@ class Policy:
 
     def copy(self) -> Policy:
         """A copy with separate parameters; its noise starts from the beginning."""
-        return Policy(self.spec, self.form, self.vector.copy())
+        return type(self)(self.spec, self.form, self.vector.copy())
 
     def named(self) -> dict[str, Floats]:
         """The parameters by name, as policy.safetensors stores them."""

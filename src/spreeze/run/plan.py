@@ -21,6 +21,7 @@ from spreeze.run.new_folder import claim_folder
 from spreeze.run.processes.call import CallFailed, CallKilled, CallTooLate, call
 from spreeze.run.processes.pool import Processes, StartFailed
 from spreeze.settings.auto import Probe, no_probe, resolve
+from spreeze.settings.auto.images import with_stack
 from spreeze.settings.auto.limits import CONSTRUCT_S, RESET_S, STEP_S
 from spreeze.settings.auto.memory import learner_space, memory_needs
 from spreeze.settings.auto.rates import rules_suffice
@@ -48,6 +49,8 @@ from spreeze.wires.weights import ASKED, weights_blocks
 
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 """The most rows in one sampler's lane, and the most bytes in all lanes."""
+FEWEST_BLOCKS, FEWEST_FILMS = 8, 2
+"""The fewest rows in a lane, for each of its environments. A film is a megabyte, and arrives once in 128 steps."""
 OTHER_PROCESSES = 7
 """Two fork servers, learner, visualizer, page, tracker, compiler."""
 
@@ -111,7 +114,7 @@ def describe_env(
         raise RunFailed(f"{error}\n{what} This output is kept in {log}") from None
     if problems:
         raise UsageError(problems)
-    return spec
+    return with_stack(spec, config.simulation.stack)
 
 
 def _inspection_limit_s(config: Config) -> float:
@@ -210,12 +213,13 @@ def shared_blocks(config: Config, spec: EnvSpec, form: PolicyForm | None = None)
     lanes, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
     size = (form or config.hyper.policy_form(spec)).size(spec)
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
+    blocks = FEWEST_BLOCKS if layout.film is None else FEWEST_FILMS
     return [
         *control_blocks(lanes),
         *document_blocks(lanes, config.ray.evaluate == "nodes"),
         *weights_blocks(size),
         *(weights_blocks(size, ASKED) if config.ray.evaluate == "nodes" else ()),
-        *experience_blocks(layout, lanes, max(lane_rows, 8 * envs), envs),
+        *experience_blocks(layout, lanes, max(lane_rows, blocks * envs), envs),
         *(arrivals_blocks(layout) if config.backend == "ray" else ()),
     ]
 

@@ -26,6 +26,12 @@ class SimulationConfig:
     kwargs: str | None = knob(
         None, "Arguments of the environment, as a JSON object: '{\"goal\": 2}'."
     )
+    stack: int | Auto = knob(
+        "auto",
+        "The newest frames that the policy sees, where observations have images. Auto: 4; 1 if each has several already.",
+        low=1,
+        high=32,
+    )
     engine: Engine = knob(
         "gymnasium",
         "What steps the environments. envpool: EnvPool's C++ versions, for the ids it has (extra `envpool`).",
