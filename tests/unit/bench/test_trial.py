@@ -165,10 +165,10 @@ def test_nothing_is_left_after_sigterm(tmp_path: Path) -> None:
 
 def test_what_it_has_learned_and_used_is_counted(tmp_path: Path) -> None:
     """Transitions of the updates between the first judged policy and the last; cores of its busy processes."""
-    busy = (
-        "import sys, time\nfor value in range(1, 500):\n open(sys.argv[1], 'w').write(str(value))\n"
-    )
-    busy += " end = time.monotonic() + 0.02\n while time.monotonic() < end: pass"
+    busy = "import os, sys, time\nfor value in range(1, 500):\n"
+    # Renamed: it may be stopped between any two steps.
+    busy += " open(sys.argv[1] + '.draft', 'w').write(str(value))\n"
+    busy += " os.rename(sys.argv[1] + '.draft', sys.argv[1])\n end = time.monotonic() + 0.02\n while time.monotonic() < end: pass"
     policy, program = tmp_path / "policy", _program(tmp_path, [])
 
     def newest() -> Saved | None:
