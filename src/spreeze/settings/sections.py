@@ -54,6 +54,11 @@ class SamplerConfig:
         low=1,
         high=4096,
     )
+    acting: Literal["samplers", "inference"] | Auto = knob(
+        "auto",
+        "samplers: each runs the policy in numpy. inference: one process runs it for all of them, in batches on the learner's "
+        "device. Auto: inference for encoders of images on a GPU.",
+    )
     random_steps: int = knob(
         1000,
         "Env steps with uniform random actions, over all samplers, before the policy acts (ppo: none).",
