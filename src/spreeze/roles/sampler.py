@@ -82,7 +82,8 @@ def run(ctx: Context) -> Iterator[None]:
             ctx.mark(Activity.ACT)
             at_random = not ctx.weights.version or env_steps < random_steps
             if not side.is_ready(at_random):
-                ctx.wait(ANSWER_S)
+                ctx.mark(Activity.WAIT)
+                ctx.idle(ANSWER_S)  # no wait for the learner
                 yield
                 continue
             rows = lane.reserve()
