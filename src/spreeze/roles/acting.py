@@ -77,7 +77,7 @@ class Side:
         self.policy = self.exploration.policy
         self._question = _question(ctx, number)
         self._asked = False
-        self._weights = WeightsReader(ctx.weights, self.policy.vector)
+        self._newest, self._weights = ctx.weights, WeightsReader(ctx.weights, self.policy.vector)
         self.version = 0
         """Of the weights that acted last; 0: none yet."""
 
@@ -90,6 +90,11 @@ class Side:
         self.exploration.follow()
         if self._question is None and self._weights.refresh():
             self.version = self._weights.stamp.version
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is a policy yet."""
+        return self.version > 0 or (self._question is not None and self._newest.version > 0)
 
     def is_ready(self, at_random: bool) -> bool:
         """Whether `step` can go on at once; if not, the question has been asked."""

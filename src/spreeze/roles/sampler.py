@@ -38,12 +38,11 @@ FETCH_EVERY_S = 0.01
 
 def run(ctx: Context) -> Iterator[None]:
     """One unit of work is one step of all environments of a side of this process."""
-    config, control, counters = ctx.config, ctx.control, ctx.counters
+    config, counters = ctx.config, ctx.counters
     sides = make_sides(ctx, ctx.seed(2))
     calls = EnvCallsReader(ctx)
-    lane, lending = ctx.experience.writer(ctx.job.index), CoreLending(control, ctx.now)
+    lane, hold = ctx.experience.writer(ctx.job.index), Hold(ctx)
     random_steps = -(-config.sampler.random_steps // resolved(config.sampler.processes))
-    steps_here, steps_elsewhere = control.samplers["env_steps"], control.relay["env_steps"]
     next_fetch_s, env_steps = 0.0, int(counters["env_steps"])  # a restart counts on
     log = EpisodeLog(ctx, sides)
 
@@ -59,15 +58,7 @@ def run(ctx: Context) -> Iterator[None]:
         side = next(turns)
         while True:
             # 1. Hold while samplers are too far ahead of the updates, or while this one is not needed.
-            limit = control.learner["allowed_steps"] or _first_limit(ctx)
-            inactive = ctx.job.index >= control.supervisor["active_samplers"]
-            if steps_here.sum() + steps_elsewhere > limit or inactive:
-                ctx.wait(HOLD_S)
-                yield
-                continue
-            if lending.is_lent(ctx.job.index):
-                ctx.mark(Activity.WAIT)
-                ctx.idle(REST_S)  # not a wait: the core is at work
+            if hold():
                 yield
                 continue
             # 2. Follow what is new.
@@ -80,7 +71,7 @@ def run(ctx: Context) -> Iterator[None]:
                 counters["version"] = side.version
             # 3. Act, at random until there is a policy. 4. Step, and write complete rows straight into the lane.
             ctx.mark(Activity.ACT)
-            at_random = not ctx.weights.version or env_steps < random_steps
+            at_random = not side.has_weights or env_steps < random_steps
             if not side.is_ready(at_random):
                 ctx.mark(Activity.WAIT)
                 ctx.idle(ANSWER_S)  # no wait for the learner
@@ -104,6 +95,31 @@ def run(ctx: Context) -> Iterator[None]:
     finally:
         for side in sides:
             side.group.close()
+
+
+class Hold:
+    """Rests while samplers are too far ahead of the updates, while this one is not needed, or lends its core."""
+
+    def __init__(self, ctx: Context) -> None:
+        """Nothing holds it yet."""
+        self._ctx, self._control = ctx, ctx.control
+        self._steps_here = ctx.control.samplers["env_steps"]
+        self._steps_elsewhere = ctx.control.relay["env_steps"]
+        self._lending = CoreLending(ctx.control, ctx.now)
+
+    def __call__(self) -> bool:
+        """Rest for a moment if there is a reason; returns whether there was one."""
+        ctx, control = self._ctx, self._control
+        limit = control.learner["allowed_steps"] or _first_limit(ctx)
+        inactive = ctx.job.index >= control.supervisor["active_samplers"]
+        if self._steps_here.sum() + self._steps_elsewhere > limit or inactive:
+            ctx.wait(HOLD_S)
+            return True
+        if self._lending.is_lent(ctx.job.index):
+            ctx.mark(Activity.WAIT)
+            ctx.idle(REST_S)  # not a wait: the core is at work
+            return True
+        return False
 
 
 def _first_limit(ctx: Context) -> int:

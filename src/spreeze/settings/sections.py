@@ -56,8 +56,8 @@ class SamplerConfig:
     )
     acting: Literal["samplers", "inference"] | Auto = knob(
         "auto",
-        "samplers: each runs the policy in numpy. inference: one process runs it for all of them, in batches on the learner's "
-        "device. Auto: inference for encoders of images on a GPU.",
+        "Who runs the policy: samplers, each in numpy; or inference, one process for all, on the learner's device. "
+        "Auto: inference for images on a GPU.",
     )
     random_steps: int = knob(
         1000,
