@@ -80,10 +80,19 @@ def test_a_resumed_run_goes_on_with_its_films(runs: str) -> None:
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F04")
 @pytest.mark.fault("F10")
-@pytest.mark.parametrize("role", ["sampler-0", "learner-0", "evaluator-0"])
-def test_a_killed_role_is_back_and_learning_goes_on(tmp_path: Path, role: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "acting"),
+    [
+        ("sampler-0", "samplers"),
+        ("learner-0", "samplers"),
+        ("evaluator-0", "samplers"),
+        ("sampler-0", "inference"),
+        ("inference-0", "inference"),
+    ],
+)
+def test_a_killed_role_is_back_and_learning_goes_on(tmp_path: Path, role: str, acting: str) -> None:
     env = "spreeze.testing:FaultEnv"
-    kwargs = ("--env.kwargs", '{"pixels": true}')
+    kwargs = ("--env.kwargs", '{"pixels": true}', "--sampler.acting", acting)
     with training(tmp_path, env, *kwargs, *FLAGS) as process:
         wait_for(lambda: read(tmp_path, "status")["progress"]["updates"] > 20, 60)
         pid = read(tmp_path, "status")["pids"][role]

@@ -15,8 +15,9 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from spreeze.policy.activations import GELU_CUBE, GELU_SCALE, LAYER_NORM_EPS
 from spreeze.policy.onnx_images import describe_images, image_inputs, inputs_of
-from spreeze.policy.policy import GELU_CUBE, GELU_SCALE, LAYER_NORM_EPS, Policy
+from spreeze.policy.policy import Policy
 from spreeze.spec import OBS_CLIP, Activation
 
 OPSET = 17
