@@ -17,7 +17,7 @@ import spreeze
 from pages import DOCS, PAGES, ROOT, THEIRS, blocks, python_blocks, run_block, shorter, write_named
 from spreeze.algos import knob
 
-OWN_TEST = {"callbacks.md", "coming-from-sb3.md"}
+OWN_TEST = {"callbacks.md", "coming-from-sb3.md", "guides/atari.md"}
 
 
 class Graded(fakes.ReachEnv):

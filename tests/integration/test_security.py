@@ -286,7 +286,7 @@ def test_the_hook_that_watches_connections_sees_them(tmp_path: Path) -> None:
 
 BUILD_TOOLS = {"hatchling", "editables"}
 """The wheel of Spreeze itself is built with these."""
-SUITES = ["mujoco", "classic", "box2d", "dmc", "bullet", "envpool"]
+SUITES = ["mujoco", "classic", "box2d", "atari", "dmc", "bullet", "envpool"]
 
 
 @pytest.mark.fault("S21")

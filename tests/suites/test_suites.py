@@ -117,6 +117,7 @@ def test_output_of_an_environment_does_not_corrupt_the_json(runs: str) -> None:
         ("dm_control/cheetah-run-v0", "gymnasium", "dmc"),
         ("HalfCheetahBulletEnv-v0", "gymnasium", "bullet"),
         ("BipedalWalker-v3", "gymnasium", "box2d"),
+        ("ALE/Pong-v5", "gymnasium", "atari"),
         ("HalfCheetah-v5", "gymnasium", "mujoco"),
         ("HalfCheetah-v5", "envpool", "envpool"),
     ],
@@ -146,6 +147,6 @@ def test_no_suite_is_imported_before_one_of_its_ids_is_used() -> None:
         "import sys\n"
         "from spreeze.envs.stepping import make_stepper\n"
         "make_stepper('Pendulum-v1', 1).close()\n"
-        "assert not {'shimmy', 'dm_control', 'pybullet', 'envpool'} & set(sys.modules)\n"
+        "assert not {'shimmy', 'dm_control', 'pybullet', 'envpool', 'ale_py'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,7 +2,7 @@
 
 EnvPool is almost a Gymnasium vector environment. This module hides the three differences:
 the seed is fixed when the pool is made, actions must have the exact dtype of the action space, and an
-ended environment is reset in the step after its last (NEXT_STEP).
+ended environment is reset in the step after its last (NEXT_STEP). Atari games are played by the protocol of `atari`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from spreeze.envs.atari import Protocol, TrainingRules, is_atari
 from spreeze.envs.suites import missing
 from spreeze.errors import UsageError
 from spreeze.text import nearest
@@ -37,11 +38,18 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
                 raise
             raise UsageError([f"--env.engine envpool: {missing(env_id, 'envpool')}"]) from None
         known = envpool.list_all_envs()
-        if env_id not in known:
+        name = env_id.removeprefix("ALE/") if is_atari(env_id) else env_id
+        if name not in known:
             raise UsageError([_unknown_id(env_id, known)])
-        spec = envpool.make_spec(env_id)
+        spec = envpool.make_spec(name)
+        self.rules: TrainingRules | None = None
+        self._options: dict[str, Any] = {}
+        if hasattr(spec.config, "use_fire_reset"):  # a game of Atari's
+            protocol = Protocol()
+            self.rules, self._options = TrainingRules(protocol, num_envs), _options(protocol)
+            spec = envpool.make_spec(name, **self._options)
         limit = spec.config.max_episode_steps
-        self.spec = Registration(env_id, max_episode_steps=limit)
+        self.spec = Registration(name, max_episode_steps=limit)
         self.num_envs = num_envs
         self.single_observation_space = spec.gymnasium_observation_space
         self.single_action_space = spec.gymnasium_action_space
@@ -62,18 +70,44 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
                 # A sampler has one core: the pool's thread runs while ours sleeps.
                 num_threads=1,
                 seed=(seed or 0) % SEEDS,
+                **self._options,
             )
-        return self._pool.reset()  # type: ignore[no-any-return]
+        obs, info = self._pool.reset()
+        if self.rules is not None:
+            self.rules.restart(info["lives"])
+        return obs, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments."""
         assert self._pool is not None, "reset comes first"
         exact = actions.astype(self.single_action_space.dtype, copy=False)
-        return self._pool.step(exact)  # type: ignore[no-any-return]
+        obs, reward, terminated, truncated, info = self._pool.step(exact)
+        if self.rules is not None:
+            self.rules.count(info["lives"], terminated | truncated)
+            info = {}  # the console's memory and the like
+        return obs, reward, terminated, truncated, info
 
     def close(self, **_: Any) -> None:
         """Drop the pool; its thread ends with it."""
         self._pool = None
+
+
+def _options(protocol: Protocol) -> dict[str, Any]:
+    """The protocol in EnvPool's words. Scores are raw, and games are whole: `TrainingRules` does the rest."""
+    return {
+        "stack_num": 1,
+        "frame_skip": protocol.frameskip,
+        "noop_max": protocol.noop_max,
+        "use_fire_reset": protocol.use_fire_reset,
+        "img_height": protocol.img_height,
+        "img_width": protocol.img_width,
+        "gray_scale": protocol.grayscale,
+        "full_action_space": protocol.full_action_space,
+        "repeat_action_probability": protocol.repeat_action_probability,
+        "max_episode_steps": protocol.max_episode_steps,
+        "reward_clip": False,
+        "episodic_life": False,
+    }
 
 
 def _unknown_id(env_id: str, known: list[str]) -> str:

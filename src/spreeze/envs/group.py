@@ -74,7 +74,9 @@ class EnvGroup:
         self._stepper.step(env_actions, out)
         self.mark(Activity.WRITE)
         self._count_episodes(out)
-        # After counting: rows pay for a termination, the returns of episodes do not.
+        # After counting: what rows learn from is not what the returns of episodes say.
+        if (rules := self._stepper.rules) is not None:
+            rules.apply(out)
         if self._cost and out.any_done_or_invalid:
             out.reward[out.terminated] -= self._cost
         self._seen = out.seen()

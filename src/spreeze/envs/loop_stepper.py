@@ -38,6 +38,9 @@ class LoopStepper:
     `reset` and `step` is right by construction, and the time limit is one comparison.
     """
 
+    rules = None
+    """Training takes its steps as they are."""
+
     def __init__(
         self,
         envs: list[gym.Env[Any, Any]],

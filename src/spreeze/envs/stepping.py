@@ -15,13 +15,12 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.episodes import Episode, numbers_in
 from spreeze.envs.guard import EnvGuard
 from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.observations import flattened
 from spreeze.envs.step_result import StepResult
-from spreeze.envs.targets import EnvTarget, make_env
+from spreeze.envs.targets import EnvTarget, make_env, takes_num_envs
 from spreeze.envs.vector_stepper import VectorStepper
 from spreeze.faults import Doing
 from spreeze.spec import EnvSpec, Floats
@@ -32,11 +31,8 @@ Stepper = LoopStepper | VectorStepper
 def make_stepper(target: EnvTarget, num_envs: int, guard: EnvGuard | None = None) -> Stepper:
     """Make `num_envs` environments; a vector environment keeps its own number."""
     guard = guard or EnvGuard()
-    make: Callable[[], Any] = (
-        partial(target, num_envs)
-        if isinstance(target, EnvPoolTarget)
-        else partial(make_env, target)
-    )
+    arguments: dict[str, Any] = {"num_envs": num_envs} if takes_num_envs(target) else {}
+    make: Callable[[], Any] = partial(make_env, target, **arguments)
 
     def made() -> Any:
         guard.begin(Doing.CONSTRUCT)

@@ -13,6 +13,7 @@ EXTRAS = {
     "mujoco": "mujoco",
     "classic": "pygame",
     "box2d": "Box2D",
+    "atari": "ale_py",
     "dmc": "dm_control",
     "robotics": "gymnasium_robotics",
     "bullet": "pybullet_envs_gymnasium",
@@ -21,6 +22,7 @@ EXTRAS = {
 """Each extra, and a module that tells whether it is installed."""
 
 REGISTERED_BY = {
+    r"ALE/.+": ("atari", "ale_py"),
     r"dm_control/.+": ("dmc", "shimmy"),
     r"(Fetch(Reach|Push|Slide|PickAndPlace)|Hand(Reach|Manipulate)|AdroitHand|PointMaze_|AntMaze_|FrankaKitchen)\w*-v\d+": (
         "robotics",

@@ -20,6 +20,8 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from spreeze.envs.atari import Protocol, is_atari, make_atari, protocol_of
+from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.messages import keep_mujoco_log_here
 from spreeze.envs.suites import EXTRAS, missing, register_suite
 from spreeze.envs.traps import has_several_agents, several_agents_problem
@@ -93,7 +95,13 @@ def make_env(
     """Make a new environment; with `checked`, inside Gymnasium's own checker."""
     keep_mujoco_log_here()
     if isinstance(target, Adjusted):
-        return target.limit(make_env(target.target, checked=checked, **target.kwargs, **kwargs))
+        arguments = {**target.kwargs, **kwargs}
+        if is_atari(target.target) and target.max_episode_steps is not None:
+            # Where several games are one vector environment, only ale-py can cut them off.
+            return make_env(
+                target.target, **arguments | {"max_episode_steps": target.max_episode_steps}
+            )
+        return target.limit(make_env(target.target, checked=checked, **arguments))
     if isinstance(target, str):
         module_name, _, name = target.rpartition(":")
         if module_name:
@@ -101,10 +109,25 @@ def make_env(
             if factory is not None:
                 return factory(**kwargs)  # type: ignore[no-any-return]
             target = name
+        if is_atari(target):
+            return make_atari(target, **kwargs)
         if target not in gym.registry:
             register_suite(target)
         return gym.make(target, disable_env_checker=not checked, **kwargs)
     return target(**kwargs)  # type: ignore[no-any-return]
+
+
+def atari_protocol(target: EnvTarget) -> Protocol | None:
+    """How a game of Atari's is played; None for other environments."""
+    options: Mapping[str, Any] = target.kwargs if isinstance(target, Adjusted) else {}
+    plain = target.target if isinstance(target, Adjusted | EnvPoolTarget) else target
+    return protocol_of(plain, options) if is_atari(plain) else None
+
+
+def takes_num_envs(target: EnvTarget) -> bool:
+    """Whether `make_env` takes `num_envs`: one vector environment then has as many as are asked for."""
+    plain = target.target if isinstance(target, Adjusted) else target
+    return isinstance(plain, EnvPoolTarget) or is_atari(plain)
 
 
 def _import_factory(module_name: str, name: str) -> Callable[..., Any] | None:
@@ -185,7 +208,7 @@ def picklable_target(target: EnvTarget) -> EnvTarget:
     """A target that another process can make, even if only this process has registered its id."""
     if isinstance(target, Adjusted):
         return replace(target, target=picklable_target(target.target))
-    if isinstance(target, str) and target in gym.registry:
+    if isinstance(target, str) and target in gym.registry and not is_atari(target):
         spec = gym.registry[target]
         if not str(spec.entry_point).startswith("gymnasium.envs."):
             return functools.partial(gym.make, spec, disable_env_checker=True)

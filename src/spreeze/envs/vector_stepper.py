@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from spreeze.envs.atari import TrainingRules
 from spreeze.envs.calls import EnvCall, PendingCalls
 from spreeze.envs.divergence import Simulations
 from spreeze.envs.episodes import info_of_env
@@ -49,6 +50,11 @@ class VectorStepper:
         self._resetting = np.zeros(env.num_envs, np.bool_)
         self._skip_next = np.zeros(env.num_envs, np.bool_)
         """Where the last observation was bad: the policy acted on zeros, so the next step is invalid."""
+
+    @property
+    def rules(self) -> TrainingRules | None:
+        """What training makes of its steps; None: nothing."""
+        return getattr(self.env, "rules", None)
 
     def reset_into(self, seed: int, outcome: StepResult) -> None:
         """Start an episode in every environment."""

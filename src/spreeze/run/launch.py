@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from spreeze.envs.envpool import EnvPoolTarget
 from spreeze.envs.messages import messages_to
-from spreeze.envs.targets import EnvTarget, adjusted, is_named
+from spreeze.envs.targets import EnvTarget, adjusted, atari_protocol, is_named
 from spreeze.envs.traps import describe_trap
 from spreeze.errors import UsageError
 from spreeze.machine.cache import cache_note
@@ -83,7 +83,7 @@ def launch(
         if not is_named(config.env):
             config = replace(config, env=spec.id)
         evaluation = tried_out(evaluation_envs(config, named), spec, config, processes)
-        for note in (*_notes(config, spec), *reach_cluster(config, processes)):
+        for note in (*_notes(config, env, spec), *reach_cluster(config, processes)):
             announce(note)
         plan = make_plan(config, spec, detect_machine(), processes, announce)
         start_up.reach(Milestone.PLAN)
@@ -117,8 +117,10 @@ def _as_sampled(env: EnvTarget, config: Config, problems: Sequence[str]) -> EnvT
     return adjusted(env, config.env_kwargs, config.simulation.max_episode_steps)
 
 
-def _notes(config: Config, spec: EnvSpec) -> Iterator[str]:
+def _notes(config: Config, env: EnvTarget, spec: EnvSpec) -> Iterator[str]:
     """What the user should know before the run."""
+    if (protocol := atari_protocol(env)) is not None:
+        yield f"Atari: {protocol}."
     for trap in spec.traps:
         yield f"Note: {describe_trap(trap)}"
     if config.reproducible and not config.serial:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from spreeze.envs.envpool import EnvPoolTarget
+from spreeze.envs.atari import AtariGames, Protocol
+from spreeze.envs.envpool import EnvPoolTarget, _options
 from spreeze.envs.group import make_group
 from spreeze.envs.inspect import evaluation_env, inspect_env
 from spreeze.envs.stepping import make_stepper, play_to_end
@@ -218,3 +219,54 @@ def test_environments_that_envpool_does_not_have_are_refused_by_name(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         inspect_env(EnvPoolTarget(target), str(target))
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "ALE/SpaceInvaders-v5"])
+def test_atari_games_have_the_frames_of_ale_py(env_id: str) -> None:
+    pytest.importorskip("ale_py")
+    import envpool
+
+    # EnvPool begins with one step without action where ale-py begins with none or one, as the seed says.
+    theirs = envpool.make(
+        env_id.removeprefix("ALE/"),
+        env_type="gymnasium",
+        num_envs=1,
+        seed=1,
+        **_options(Protocol(repeat_action_probability=0.0, noop_max=1)),
+    )
+    ours = AtariGames(env_id, 1, repeat_action_probability=0.0, noop_max=2)
+    frame = theirs.reset()[0]
+    seed = next(seed for seed in range(20) if np.array_equal(ours.reset(seed=seed)[0], frame))
+    ours.reset(seed=seed)
+    rng = np.random.default_rng(0)
+    rewards = 0.0
+    for t in range(200):
+        action = rng.integers(0, ours.single_action_space.n, 1)
+        frame, reward, *_ = theirs.step(action.astype(np.int32))
+        obs, gain, *_ = ours.step(action)
+        assert np.array_equal(obs, frame), t
+        assert gain[0] == reward[0]
+        rewards += abs(reward[0])
+    assert rewards > 0
+
+
+def test_atari_games_are_trained_on_by_the_standard_protocol() -> None:
+    env_id, form = "ALE/SpaceInvaders-v5", RowFormat(gamma=GAMMA)
+    spec = inspect_env(EnvPoolTarget(env_id), env_id)
+    assert (spec.images[0].shape, spec.max_episode_steps) == ((1, 84, 84), 27_000)
+    group = make_group(EnvPoolTarget(env_id), spec, NUM_ENVS, form)
+    policy = Policy(spec, PolicyForm(hidden=(4,)))
+    rows = np.zeros(NUM_ENVS, row_layout(spec, form).dtype)
+    rewards: list[float] = []
+    group.reset(0)
+    deaths = 0
+    while len(group.finished) < 3:
+        actions = policy.act_randomly(NUM_ENVS)
+        for row in rows[: group.step(actions, policy.to_env_action(actions), 0, rows)]:
+            rewards += row["reward"].tolist()
+            deaths += int((row["discount"] == 0).sum())
+    group.close()
+    assert set(rewards) == {0, 1}
+    assert deaths > len(group.finished), "each life ends a return"
+    assert max(episode.total for episode in group.finished) >= 5
+    assert not any(episode.info for episode in group.finished)
