@@ -27,6 +27,8 @@ COMMANDS = {
     "doctor": "check this machine and say what to do",
     "completion": "print a script that lets your shell complete commands and flags",
 }
+ACTING = ("eval", "play")
+"""Commands whose process runs a policy."""
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 SMALLEST_RUN, SMALLEST_SPACE = 5, 700 << 20
 """Processes of the smallest run, and the address space of its learner: mostly torch itself."""
@@ -91,6 +93,11 @@ def _run(name: str, arguments: list[str], started_s: float) -> int:
     """Import a command and run it; returns its exit code."""
     if name == "train" and not {"-h", "--help", "--serial"} & set(arguments):
         return _train(arguments, started_s)
+    if name in ACTING:
+        from spreeze.machine.threads import ONE_THREAD
+
+        for variable, value in ONE_THREAD.items():
+            os.environ.setdefault(variable, value)
     module = "bench.commands" if name == "bench" else f"cli.commands.{name}"
     code: int = import_module(f"spreeze.{module}").main(arguments, started_s)
     return code

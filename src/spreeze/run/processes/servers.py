@@ -17,13 +17,8 @@ import sys
 from dataclasses import dataclass
 
 from spreeze.errors import RunFailed
+from spreeze.machine.threads import ONE_THREAD
 
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 PRELOAD = ("numpy", "gymnasium", "spreeze.roles.sampler", "spreeze.roles.evaluator")
 PRELOAD_WITH_TORCH = ("spreeze.roles.learner",)
 CLOSE_S = 5.0
@@ -38,8 +33,7 @@ class Server:
         self.ready = False
         """Whether it has reported that its imports are done."""
         self.socket, theirs = socket.socketpair()
-        # One thread of linear algebra per process; must be set before numpy is imported.
-        environment = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")
+        environment = os.environ | ONE_THREAD
         # -P: a random.py in the user's folder must not replace the standard library's.
         command = [sys.executable, "-P", "-m", "spreeze.run.processes.forkserver"]
         path = os.pathsep.join(entry for entry in sys.path if entry)
