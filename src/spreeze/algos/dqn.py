@@ -103,13 +103,14 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     from spreeze.networks import Shapes, gather_action, quantile_loss
 
     network = config.policy_network(spec, arithmetic)
+    num = config.policy_form(spec).quantiles
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return torch.zeros(0), network.init(generator)
 
     def returns(critic: Tensor, obs: Tensor) -> Tensor:
         """Quantiles of each action's return, or the mean as the only one: [B, quantiles, actions]."""
-        out = network(critic, obs).unflatten(1, (1 + spec.num_actions, -1)).transpose(1, 2)
+        out = network(critic, obs).view(len(obs), -1, num).transpose(1, 2)
         value, advantage = out[..., :1], out[..., 1:]
         return value + advantage - advantage.mean(-1, keepdim=True)
 
