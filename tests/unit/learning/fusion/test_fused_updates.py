@@ -165,6 +165,10 @@ FUNCTIONS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "products": lambda a, b: (a @ b.T, a @ b[0], torch.relu(a @ b.T) @ a, a[:, :1] @ b[:1]),
     "batched products": lambda a, b: (torch.bmm(a.view(2, 3, 8), b.view(2, 8, 3)),),
     "lookups": lambda a, b: (a[INDEX] * 2, a.gather(1, INDEX.abs()[:, None].expand(4, 3) % 6)),
+    "lookups in what is computed": lambda a, b: (
+        (a * 2).gather(1, (b * 9).long().clamp(0, 7)) + 1,
+        torch.stack([a, b], 1).gather(2, (b * 9).long().clamp(0, 7)[:, None].expand(6, 2, 8)) * 3,
+    ),
     "scattering": lambda a, b: (
         torch.zeros(6, 8)
         .scatter_add(1, (b * 100).long() % 8, a)
