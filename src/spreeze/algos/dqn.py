@@ -49,15 +49,14 @@ class DQNConfig(OffPolicyConfig):
     )
     quantiles: int = knob(
         0,
-        "Learn this many quantiles of each action's return, as QR-DQN does; 32 is usual. 0: only the mean.",
+        "Learn this many quantiles of each action's return (QR-DQN); 32 is usual. 0: only the mean.",
         low=0,
         high=1000,
         effect=Effect.NETWORK,
     )
     munchausen: float = knob(
         0.0,
-        "Weight of a bonus for actions that the target network finds likely, as in Munchausen DQN; 0.9 is usual. The "
-        "next action is then drawn from the target network's softmax, in place of double Q-learning. 0: off.",
+        "Weight of a bonus for actions that the target network finds likely (Munchausen DQN); 0.9 is usual. 0: off.",
         low=0,
         high=1,
     )
@@ -119,8 +118,7 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         return TEMPERATURE * (quantiles.mean(1) / TEMPERATURE).log_softmax(-1)
 
     def next_return(target: Tensor, actor: Tensor, obs: Tensor) -> Tensor:
-        """What the target network expects: [B, quantiles]. The online network picks the action (double Q-learning), or
-        with Munchausen the target network's softmax, whose entropy counts."""
+        """Of the action that the online network picks (double Q-learning), or of the target network's soft policy."""
         z = returns(target, obs)
         if config.munchausen:
             log_policy = policy(z)[:, None]

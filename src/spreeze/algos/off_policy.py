@@ -68,8 +68,7 @@ class OffPolicyConfig(AlgoConfig):
 
     shift: int | Auto = knob(
         "auto",
-        "Shift the images of each row by up to so many pixels in updates, at random (DrQ). Auto: 4 for continuous "
-        "actions, else 0.",
+        "Shift images by up to so many pixels in updates, at random (DrQ). Auto: 4 for continuous actions, else 0.",
         low=0,
         high=64,
     )
