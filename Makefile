@@ -56,7 +56,7 @@ format: .venv/dev.stamp  ## format and fix the sources the way `make check` want
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/, then the site in build/site
+docs: .venv/dev.stamp  ## write the generated tables and pictures in README.md and docs/, then the site in build/site
 	$(BIN)/python bench/tables.py
 	$(BIN)/python docs/knobs.py
 	$(BIN)/python docs/metrics.py

@@ -38,6 +38,8 @@ TRIAL_LIMIT_S = 60.0
 """How long a throw-away process may take for its first picture."""
 WIDTH, HEIGHT = 400, 300
 """Size of MuJoCo's pictures: the time of software rendering grows with the pixels."""
+SHORTEST_SIDE = 200
+"""Pictures with a shorter side are enlarged: captions, and people, need some room."""
 DEFAULT_HZ = 30.0
 """Env steps per second for an environment that does not declare `render_fps`."""
 
@@ -110,7 +112,7 @@ class View:
                 f"render() returned {type(rendered).__name__} instead of a picture: the environment "
                 "must support the render mode rgb_array"
             )
-        return picture[:, :, :3].astype(np.uint8, copy=False)
+        return _enlarged(picture[:, :, :3].astype(np.uint8, copy=False))
 
     def close(self) -> None:
         """Close the environment."""
@@ -272,3 +274,11 @@ def needs_video_extra() -> str | None:
     except ImportError:
         return f"pictures need packages that are missing. {advice('video')}"
     return None
+
+
+def _enlarged(picture: Frame) -> Frame:
+    """A small picture, such as that of a game, with each pixel as a square of several."""
+    factor = -(-SHORTEST_SIDE // max(min(picture.shape[:2]), 1))
+    if factor == 1:
+        return picture
+    return picture.repeat(factor, axis=0).repeat(factor, axis=1)

@@ -76,8 +76,10 @@ def _merge(mean: Tensor, var: Tensor, rows: Tensor, share: Tensor) -> tuple[Tens
 def normalise_batch(stats: Tensor, batch: Batch, obs: bool, reward: bool) -> Batch:
     """The batch with its observations, its rewards or both normalised."""
     if obs:
+        mean, scale = policy_statistics(stats).chunk(2)
         batch = batch._replace(
-            obs=_normalise_obs(stats, batch.obs), next_obs=_normalise_obs(stats, batch.next_obs)
+            obs=normalise_numbers(batch.obs, mean, scale),
+            next_obs=normalise_numbers(batch.next_obs, mean, scale),
         )
     if reward:
         _, _, _, _, var, largest = _split(stats)
@@ -86,9 +88,8 @@ def normalise_batch(stats: Tensor, batch: Batch, obs: bool, reward: bool) -> Bat
     return batch
 
 
-def _normalise_obs(stats: Tensor, obs: Tensor) -> Tensor:
+def normalise_numbers(obs: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """Observations whose numbers are normalised; pixels, which come first, are as they were."""
-    mean, scale = policy_statistics(stats).chunk(2)
     pixels, numbers = obs.tensor_split([obs.shape[-1] - len(mean)], -1)
     normalised = ((numbers - mean) * scale).clamp(-OBS_CLIP, OBS_CLIP)
     return normalised if pixels.shape[-1] == 0 else torch.cat([pixels, normalised], -1)

@@ -3,7 +3,7 @@
 Needs torch. Imported by `algos` and everything above them.
 """
 
-from spreeze.networks.encoders import image_network
+from spreeze.networks.encoders import image_network, read_stacks
 from spreeze.networks.heads import (
     CategoricalCritics,
     SoftActor,
@@ -46,6 +46,7 @@ __all__ = [
     "policy_from_module",
     "project",
     "quantile_loss",
+    "read_stacks",
     "tanh_gaussian",
     "unfused_arithmetic",
 ]

@@ -15,6 +15,7 @@ from spreeze.images import (
     POWER_STEPS,
     Conv,
     Encoder,
+    FrameLayout,
     Image,
     MaxPool,
     Relu,
@@ -81,6 +82,17 @@ def _encode(
         x = x.contiguous(memory_format=torch.channels_last)
         features.append(_run(encoder, encoder.steps(), iter(parameters), x).flatten(1).float())
     return torch.cat([*features, numbers], -1)
+
+
+def read_stacks(stacks: Tensor, frames: FrameLayout) -> Tensor:
+    """What networks read of stacks of frames [B, bytes]: the pixels from 0 to 1, then the other numbers."""
+    size = 4 * frames.image_words
+    images, numbers = stacks.tensor_split([frames.stack * size], 1)
+    pixels = images.view(len(stacks), frames.stack, size)[:, :, : frames.image_bytes]
+    seen = pixels.flatten(1).float() / 255
+    if not frames.numbers:
+        return seen
+    return torch.cat([seen, numbers.contiguous().view(torch.float32)], 1)
 
 
 def as_channels(pixels: Tensor, image: Image) -> Tensor:

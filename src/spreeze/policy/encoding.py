@@ -23,13 +23,19 @@ from spreeze.images import (
 )
 from spreeze.spec import Floats
 
+AT_ONCE = 8
+"""Observations whose convolutions are computed together: more do not fit in a core's cache."""
+
 
 def encode(encoder: Encoder, image: Image, parameters: Sequence[Floats], pixels: Bytes) -> Floats:
     """The features [B, size] of the pixels [B, stack, size] of an image."""
-    x = _run(encoder, encoder.steps(), iter(parameters), _channels_last(pixels, image))
+    x, steps = _channels_last(pixels, image), encoder.steps()
+    parts = [
+        _run(encoder, steps, iter(parameters), x[i : i + AT_ONCE])
+        for i in range(0, len(x), AT_ONCE)
+    ]
     # In the order of torch: channels first.
-    features: Floats = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).reshape(len(x), -1)
-    return features
+    return np.concatenate([part.transpose(0, 3, 1, 2).reshape(len(part), -1) for part in parts])
 
 
 def _channels_last(pixels: Bytes, image: Image) -> Bytes:

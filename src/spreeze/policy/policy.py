@@ -5,19 +5,17 @@ Its parameters are views into one flat vector, the same vector that the learner 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spreeze.policy.activations import ACTIVATIONS, layer_norm
 from spreeze.policy.form import PolicyForm
 from spreeze.policy.noise import COLOUR_BLOCK, NOISE_BLOCK, coloured_noise
-from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, Activation, EnvSpec, Floats
-
-LAYER_NORM_EPS = 1e-5
-GELU_SCALE, GELU_CUBE = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
+from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, EnvSpec, Floats
 
 
 class Policy:
@@ -86,6 +84,16 @@ class Policy:
         action: Floats = self._head(self._network(self._inputs(obs)), explore)
         return action
 
+    def choose(self, outputs: Floats, explore: bool) -> Floats:
+        """Actions from what the last layer gave elsewhere, and for a Gaussian the log of its standard deviation."""
+        if len(outputs) != self._batch:
+            self._allocate(len(outputs))
+        num = self.form.outputs(self.spec)
+        if self.form.head == "gaussian":
+            self._params["log_std"][:] = outputs[0, num:]
+        action: Floats = self._head(np.array(outputs[:, :num]), explore)
+        return action
+
     def _inputs(self, obs: NDArray[Any]) -> Floats:
         """What the first layer takes."""
         if not self.form.normalised:
@@ -104,7 +112,7 @@ class Policy:
             np.add(out, bias, out=out)
             if out is not self._outputs[-1]:
                 if self.form.layer_norm:
-                    _layer_norm(out)
+                    layer_norm(out)
                 self._activate(out)
                 if self.form.residual and x is not first and x.shape == out.shape:
                     np.add(out, x, out=out)
@@ -260,41 +268,3 @@ def _float32_inside(bounds: tuple[float, ...], inwards: int) -> Floats:
     outside = (exact - rounded) * inwards > 0
     inside: Floats = np.where(outside, np.nextafter(rounded, np.float32(inwards * np.inf)), rounded)
     return inside
-
-
-def _relu(x: Floats) -> None:
-    np.maximum(x, 0, out=x)
-
-
-def _tanh(x: Floats) -> None:
-    np.tanh(x, out=x)
-
-
-def _elu(x: Floats) -> None:
-    below = np.expm1(np.minimum(x, 0))
-    np.maximum(x, 0, out=x)
-    x += below
-
-
-def _silu(x: Floats) -> None:
-    x *= 0.5 * (1 + np.tanh(0.5 * x))  # the logistic function, without its overflow
-
-
-def _gelu(x: Floats) -> None:
-    x *= 0.5 * (1 + np.tanh(GELU_SCALE * (x + GELU_CUBE * x * x * x)))
-
-
-ACTIVATIONS: dict[Activation, Callable[[Floats], None]] = {
-    "relu": _relu,
-    "tanh": _tanh,
-    "elu": _elu,
-    "silu": _silu,
-    "gelu": _gelu,
-}
-"""In place."""
-
-
-def _layer_norm(x: Floats) -> None:
-    """Mean 0 and standard deviation 1 in every row, in place."""
-    x -= x.mean(1, keepdims=True)
-    x /= np.sqrt(np.square(x).mean(1, keepdims=True) + LAYER_NORM_EPS)

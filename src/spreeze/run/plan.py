@@ -40,6 +40,7 @@ from spreeze.settings.resume import Resumption, check_policy, compare_with_resum
 from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.settings.trial import Tried, try_algorithm
 from spreeze.spec import EnvSpec
+from spreeze.wires.acting import GROUPS, acting_blocks
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.blocks import arrivals_blocks
 from spreeze.wires.control import control_blocks
@@ -220,8 +221,18 @@ def shared_blocks(config: Config, spec: EnvSpec, form: PolicyForm | None = None)
         *weights_blocks(size),
         *(weights_blocks(size, ASKED) if config.ray.evaluate == "nodes" else ()),
         *experience_blocks(layout, lanes, max(lane_rows, blocks * envs), envs),
+        *(_acting_blocks(config, spec, form) if config.sampler.acting == "inference" else ()),
         *(arrivals_blocks(layout) if config.backend == "ray" else ()),
     ]
+
+
+def _acting_blocks(config: Config, spec: EnvSpec, form: PolicyForm | None) -> list[Block]:
+    """Memory for the questions of samplers that do not run the policy themselves."""
+    form = form or config.hyper.policy_form(spec)
+    obs_bytes = 4 * (spec.frames.stack_words if spec.images else spec.obs_size)
+    outputs = form.outputs(spec) + (spec.action_size if form.head == "gaussian" else 0)
+    samplers, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
+    return acting_blocks(samplers, envs // GROUPS, obs_bytes, outputs)
 
 
 def _probe_machine(

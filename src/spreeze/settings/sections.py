@@ -54,6 +54,11 @@ class SamplerConfig:
         low=1,
         high=4096,
     )
+    acting: Literal["samplers", "inference"] | Auto = knob(
+        "auto",
+        "Who runs the policy: samplers, each in numpy; or inference, one process for all, on the learner's device. "
+        "Auto: inference for images on a GPU.",
+    )
     random_steps: int = knob(
         1000,
         "Env steps with uniform random actions, over all samplers, before the policy acts (ppo: none).",

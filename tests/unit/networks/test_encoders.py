@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from spreeze.images import Encoder, Image, num_features
 from spreeze.networks.encoders import as_channels, largest_singular_value
 from spreeze.policy import make_policy
 from spreeze.policy.image_policy import ImagePolicy
+from spreeze.policy.onnx import describe_inputs, export_onnx
 from spreeze.spec import pack_frame
 
 
@@ -175,3 +177,15 @@ def test_a_module_of_the_users_reads_the_pixels() -> None:
     flat = np.tile(obs["eye0"].reshape(2, -1), (1, 3)).astype(np.float32) / 255
     expected = torch.tanh(built.network(vector, torch.from_numpy(flat))[:, :2])
     np.testing.assert_allclose(action, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "spectral"])
+@pytest.mark.parametrize(("kind", "shape"), [("impala", (20, 18, 3)), ("nature", (2, 40, 40))])
+def test_an_exported_policy_of_images_acts_alike(
+    kind: Any, shape: Any, norm: Any, tmp_path: Path
+) -> None:
+    spec = spec_with(shape, shape, numbers=3)
+    _, _, policy = trained(spec, encoder=kind, encoder_norm=norm, normalise_obs=True)
+    assert export_onnx(policy, tmp_path / "policy.onnx") < 1e-4
+    assert describe_inputs(policy).startswith(f"eye0 [N, 3, {shape[0]}, ")
+    assert "numbers [N, 3] in float32" in describe_inputs(policy)
