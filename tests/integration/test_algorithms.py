@@ -143,7 +143,12 @@ def test_the_documented_code_runs_a_policy_without_spreeze(cart_pole: Path, tmp_
     for obs in np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32):
         assert scope["act"](obs) == policy.predict(obs, deterministic=True)[0]
     form = PolicyForm(
-        hidden=(16, 16, 8), head="values", layer_norm=True, activation="gelu", residual=True
+        hidden=(16, 16, 8),
+        head="values",
+        quantiles=3,
+        layer_norm=True,
+        activation="gelu",
+        residual=True,
     )
     normed = Policy(cases.DISCRETE, form)
     normed.vector[:] = np.random.default_rng(0).normal(size=normed.vector.size)
@@ -208,12 +213,23 @@ def test_every_kind_of_layer_is_exported(
 
 @pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("layer_norm", [False, True])
-@pytest.mark.parametrize("head", ["tanh_gaussian", "tanh", "gaussian", "categorical", "values"])
+@pytest.mark.parametrize(
+    ("head", "quantiles"),
+    [
+        ("tanh_gaussian", 1),
+        ("tanh", 1),
+        ("gaussian", 1),
+        ("categorical", 1),
+        ("values", 1),
+        ("values", 5),
+    ],
+)
 def test_an_exported_graph_equals_the_policy(
-    head: Any, normalised: bool, layer_norm: bool, tmp_path: Path
+    head: Any, quantiles: int, normalised: bool, layer_norm: bool, tmp_path: Path
 ) -> None:
     spec = cases.DISCRETE if head in ("categorical", "values") else WIDE
-    form = PolicyForm(hidden=(16, 8), head=head, normalised=normalised, layer_norm=layer_norm)
+    layers = {"normalised": normalised, "layer_norm": layer_norm}
+    form = PolicyForm(hidden=(16, 8), head=head, quantiles=quantiles, **layers)
     policy = Policy(spec, form)
     policy.vector[:] = np.random.default_rng(0).normal(size=policy.vector.size)
     assert export_onnx(policy, tmp_path / "p.onnx") < 1e-5

@@ -122,6 +122,10 @@ class AlgoConfig(NetworkConfig):
         """Exponent of prioritised replay (0: uniform), and how much of its bias is corrected."""
         return 0.0, 0.0
 
+    def image_shift(self) -> int:
+        """By how many pixels images are shifted at random in updates; 0: not."""
+        return 0
+
     @property
     def prioritised(self) -> bool:
         """Whether rows are drawn by priority."""

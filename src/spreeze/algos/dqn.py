@@ -1,6 +1,7 @@
 """Deep Q-learning for discrete actions: double (arXiv 1509.06461), dueling (1511.06581), n-step returns.
 
-The critic is the policy. Its last layer has a value for the state and an advantage for each action.
+The critic is the policy. Its last layer has a value for the state and an advantage for each action, or quantiles of
+both (QR-DQN, 1710.10044). Munchausen (2007.14430) rewards actions that the target network finds likely.
 Environments explore with a ladder of epsilons, as in Ape-X (1803.00933): a few act at random often, most
 hardly ever, so there is no schedule to tune.
 """
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 LADDER = 7.0
 """The last environment's epsilon is the first one's to the power of 1 + LADDER."""
+TEMPERATURE, LEAST_BONUS = 0.03, -1.0
+"""Munchausen: temperature of the softmax that is the target network's policy, and the lowest bonus."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,19 @@ class DQNConfig(OffPolicyConfig):
         low=0,
         high=1,
         effect=Effect.DATA,
+    )
+    quantiles: int = knob(
+        0,
+        "Learn this many quantiles of each action's return (QR-DQN); 32 is usual. 0: only the mean.",
+        low=0,
+        high=1000,
+        effect=Effect.NETWORK,
+    )
+    munchausen: float = knob(
+        0.0,
+        "Weight of a bonus for actions that the target network finds likely (Munchausen DQN); 0.9 is usual. 0: off.",
+        low=0,
+        high=1,
     )
 
     def problems(self) -> list[str]:
@@ -63,7 +79,13 @@ class DQNConfig(OffPolicyConfig):
     def policy_form(self, spec: EnvSpec) -> PolicyForm:
         """The critic: a value for the state and one per action."""
         form = super().policy_form(spec)
-        return replace(form, hidden=self.widths(), head="values", layer_norm=self.layer_norm)
+        return replace(
+            form,
+            hidden=self.widths(),
+            head="values",
+            quantiles=max(self.quantiles, 1),
+            layer_norm=self.layer_norm,
+        )
 
     def exploration(self, num_envs: int) -> Floats:
         """From epsilon down to epsilon to the eighth."""
@@ -77,28 +99,51 @@ def build(config: DQNConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     import torch
     from torch.nn.functional import smooth_l1_loss
 
-    from spreeze.networks import Shapes, gather_action
+    from spreeze.networks import Shapes, gather_action, quantile_loss
 
     network = config.policy_network(spec, arithmetic)
+    num = config.policy_form(spec).quantiles
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return torch.zeros(0), network.init(generator)
 
-    def q_values(critic: Tensor, obs: Tensor) -> Tensor:
-        out = network(critic, obs)
-        value, advantage = out[:, :1], out[:, 1:]
-        return value + advantage - advantage.mean(-1, keepdim=True)  # [B, actions]
+    def returns(critic: Tensor, obs: Tensor) -> Tensor:
+        """Quantiles of each action's return, or the mean as the only one: [B, quantiles, actions]."""
+        out = network(critic, obs).view(len(obs), -1, num).transpose(1, 2)
+        value, advantage = out[..., :1], out[..., 1:]
+        return value + advantage - advantage.mean(-1, keepdim=True)
+
+    def policy(quantiles: Tensor) -> Tensor:
+        """The log of a softmax over the values of actions, times its temperature: [B, actions]."""
+        return TEMPERATURE * (quantiles.mean(1) / TEMPERATURE).log_softmax(-1)
+
+    def next_return(target: Tensor, actor: Tensor, obs: Tensor) -> Tensor:
+        """Of the action that the online network picks (double Q-learning), or of the target network's soft policy."""
+        z = returns(target, obs)
+        if config.munchausen:
+            log_policy = policy(z)[:, None]
+            return ((log_policy / TEMPERATURE).exp() * (z - log_policy)).sum(-1)
+        best = returns(actor, obs).mean(1).argmax(-1, keepdim=True)
+        return gather_action(z, best[:, None].expand(-1, z.shape[1], -1))
 
     def critic_loss(
         critic: Tensor, target: Tensor, actor: Tensor, batch: Batch, noise: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Double Q-learning: the online network picks the next action, the target network values it."""
-        best = q_values(actor, batch.next_obs).argmax(-1, keepdim=True)
-        next_q = gather_action(q_values(target, batch.next_obs), best)
-        goal = (batch.reward + batch.discount * next_q).detach()
-        q = gather_action(q_values(critic, batch.obs), batch.action)
-        loss = (batch.weight * smooth_l1_loss(q, goal, reduction="none")).mean()
-        return loss, {"critic_loss": loss.detach(), "q_mean": q.detach().mean()}
+        """Of the distance to the returns that the target network expects."""
+        reward = batch.reward
+        if config.munchausen:
+            likely = gather_action(policy(returns(target, batch.obs)), batch.action)
+            reward = reward + config.munchausen * likely.clamp(LEAST_BONUS, 0)
+        next_z = next_return(target, actor, batch.next_obs)
+        goal = (reward[:, None] + batch.discount[:, None] * next_z).detach()
+        action = batch.action[:, None].expand(-1, goal.shape[1], -1)
+        z = gather_action(returns(critic, batch.obs), action)  # [B, quantiles]
+        if config.quantiles:
+            errors = quantile_loss(z, goal)
+        else:
+            errors = smooth_l1_loss(z, goal, reduction="none").squeeze(1)
+        loss = (batch.weight * errors).mean()
+        return loss, {"critic_loss": loss.detach(), "q_mean": z.detach().mean()}
 
     return Algorithm(
         config=config,

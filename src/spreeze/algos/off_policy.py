@@ -66,6 +66,13 @@ class OffPolicyConfig(AlgoConfig):
         0.4, "How much of the bias of prioritised replay is corrected.", low=0, high=1
     )
 
+    shift: int | Auto = knob(
+        "auto",
+        "Shift images by up to so many pixels in updates, at random (DrQ). Auto: 4 for continuous actions, else 0.",
+        low=0,
+        high=64,
+    )
+
     def row_format(self) -> RowFormat:
         """Transitions of n steps."""
         n_step = self.usual_n_step if self.n_step == "auto" else self.n_step
@@ -84,6 +91,11 @@ class OffPolicyConfig(AlgoConfig):
     def critic_updates(self) -> int:
         """The policy delay."""
         return self.policy_delay
+
+    def image_shift(self) -> int:
+        """From the knob."""
+        assert self.shift != "auto", "settings.auto.resolve replaces it"
+        return self.shift
 
     def priorities(self) -> tuple[float, float]:
         """From the knobs."""

@@ -44,9 +44,7 @@ class TQCConfig(SoftConfig):
 
 def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
     """TQC for one environment."""
-    import torch
-
-    from spreeze.networks import SoftActor
+    from spreeze.networks import SoftActor, quantile_loss
 
     act = SoftActor(config.policy_network(spec, arithmetic), config.init_alpha)
     num = config.num_quantiles
@@ -66,11 +64,7 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
         soft = next_z - (log_alpha.exp() * next_log_prob)[:, None]
         goal = (batch.reward[:, None] + batch.discount[:, None] * soft).detach()  # [B, kept]
         z = critics(critic, batch.obs, batch.action)  # [critics, B, num]
-        tau = (torch.arange(num, device=z.device) + 0.5) / num
-        error = goal[None, :, None, :] - z[..., None]  # [critics, B, num, kept]
-        huber = torch.where(error.abs() < 1, 0.5 * error.square(), error.abs() - 0.5)
-        weight = (tau[:, None] - (error < 0).float()).abs()
-        loss = (batch.weight * (weight * huber).mean((2, 3))).mean(1).sum()
+        loss = (batch.weight * quantile_loss(z, goal)).mean(1).sum()
         return loss, {"critic_loss": loss.detach(), "q_mean": z.detach().mean()}
 
     def actor_loss(

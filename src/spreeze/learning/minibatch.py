@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from spreeze.images import FrameLayout, Image
 from spreeze.learning.replay import MIN_PRIORITY, Replay
 from spreeze.learning.replay_memory import blocking_event
 from spreeze.networks import ranks
 from spreeze.rows import Batch, Film, Layout
+
+NUMBERS_TO_SHIFT = 4
+"""Random numbers that `shift_images` needs for each row."""
 
 
 def draw(data: Tensor, window: Tensor, uniform: Tensor, steps: int = 1) -> Tensor:
@@ -122,6 +128,43 @@ def _stacks(data: Tensor, row: Tensor, frame: Tensor, back: Tensor, film: Film) 
         return pixels
     newest = films[row, place[..., -1], frames.image_words :]
     return torch.cat([pixels, newest], -1)
+
+
+def shift_images(batch: Batch, frames: FrameLayout, most: int, uniform: Sequence[Tensor]) -> Batch:
+    """The batch with its images shifted by up to `most` pixels, as if cropped from images whose edges are repeated.
+
+    All frames of a stack are shifted alike; `obs` and `next_obs` are not. Kostrikov et al. 2020, arXiv 2004.13649.
+    """
+    down, right, next_down, next_right = (
+        (numbers * (2 * most + 1)).long() - most for numbers in uniform
+    )
+    return batch._replace(
+        obs=_shifted(batch.obs, frames, down, right),
+        next_obs=_shifted(batch.next_obs, frames, next_down, next_right),
+    )
+
+
+def _shifted(obs: Tensor, frames: FrameLayout, down: Tensor, right: Tensor) -> Tensor:
+    index, start = [], 0
+    for image in frames.images:
+        index.append(start + _places(image, down, right).flatten(1))
+        start += image.size
+    pixels, numbers = obs.tensor_split([frames.stack * frames.image_bytes], -1)
+    stacks = pixels.view(len(obs), frames.stack, -1)
+    places = torch.cat(index, 1)[:, None].expand(stacks.shape)
+    return torch.cat([stacks.gather(2, places).flatten(1), numbers], 1)
+
+
+def _places(image: Image, down: Tensor, right: Tensor) -> Tensor:
+    """Where each number of an image comes from, in the image as it is: [B, *image.shape]."""
+    height, width = image.sides
+    y = torch.arange(height, device=down.device) + down[:, None]
+    x = torch.arange(width, device=down.device) + right[:, None]
+    place = y.clamp(0, height - 1)[:, :, None] * width + x.clamp(0, width - 1)[:, None]
+    channel = torch.arange(image.channels, device=down.device)
+    if image.channels_first:
+        return channel[:, None, None] * (height * width) + place[:, None]
+    return place[..., None] * image.channels + channel
 
 
 class SampledBatches:

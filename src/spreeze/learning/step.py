@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from spreeze.algos.base import Algorithm, Metrics
-from spreeze.learning.minibatch import draw, draw_by_priority, gather
+from spreeze.learning.minibatch import (
+    NUMBERS_TO_SHIFT,
+    draw,
+    draw_by_priority,
+    gather,
+    shift_images,
+)
 from spreeze.learning.state import (
     Part,
     TrainingState,
@@ -50,7 +56,7 @@ class UpdateInputs(NamedTuple):
     window: Tensor
     """Start and length of the part of `data` that may be drawn."""
     uniform: Tensor
-    """Numbers in [0, 1) that choose the rows of the batch."""
+    """Numbers in [0, 1): one for each row of the batch, which chooses it, then those that shift images."""
     noise: Tensor
     """Gaussian noise for the losses: [2, rows, action], or [1, rows, action] for the actor's part."""
     rates: Tensor
@@ -86,6 +92,9 @@ class UpdateStep:
         self._steps = algorithm.config.row_format().segment
         self._power, self._correction = algorithm.config.priorities()
         self._prioritised = self._power > 0 and part != "actor"
+        self._shift = 0 if layout.film is None else algorithm.config.image_shift()
+        self.uniform_per_row = 1 + (NUMBERS_TO_SHIFT if self._shift else 0)
+        """Numbers in [0, 1) that a round needs for each row of its batch."""
         self.names = state_names(algorithm, part)
         self.others = other_names(algorithm, part)
         self._select_state = itemgetter(*self.names)
@@ -144,14 +153,15 @@ class UpdateStep:
 
     def _run(self, inputs: UpdateInputs) -> UpdateOutputs:
         data, weight = inputs.data, None
+        choosing, *shifting = inputs.uniform.view(self.uniform_per_row, -1)
         if inputs.priorities is not None:
             num = inputs.window[1] * self._layout.drawn_steps
-            index, weight = draw_by_priority(
-                inputs.priorities, num, inputs.uniform, self._correction
-            )
+            index, weight = draw_by_priority(inputs.priorities, num, choosing, self._correction)
         else:
-            index = draw(data, inputs.window, inputs.uniform, self._layout.drawn_steps)
+            index = draw(data, inputs.window, choosing, self._layout.drawn_steps)
         batch = gather(data, index, self._layout, self._steps)
+        if self._shift:
+            batch = shift_images(batch, self._algorithm.spec.frames, self._shift, shifting)
         batch = batch._replace(entropy_shift=inputs.rates[2].expand_as(batch.weight))
         if weight is not None:
             batch = batch._replace(weight=weight)

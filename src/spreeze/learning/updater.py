@@ -229,7 +229,8 @@ class Updater:
         """Uniform numbers and noise for `num` rounds."""
         rows = self._rows_per_round(batch_size)
         generator = self._random.device if self._random else None
-        uniform = torch.rand(num, rows, device=self.device, generator=generator)
+        uniforms = (num, rows * self.plain.uniform_per_row)
+        uniform = torch.rand(uniforms, device=self.device, generator=generator)
         shape = (num, 2, rows, self._action_size)
         return uniform, torch.randn(shape, device=self.device, generator=generator)
 

@@ -10,6 +10,7 @@ from spreeze.networks.heads import (
     atoms,
     gather_action,
     project,
+    quantile_loss,
     tanh_gaussian,
 )
 from spreeze.networks.layers import (
@@ -44,6 +45,7 @@ __all__ = [
     "module_network",
     "policy_from_module",
     "project",
+    "quantile_loss",
     "read_stacks",
     "tanh_gaussian",
     "unfused_arithmetic",

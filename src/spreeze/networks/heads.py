@@ -77,6 +77,17 @@ def gather_action(values: Tensor, action: Tensor) -> Tensor:
     return values.gather(-1, index).squeeze(-1)
 
 
+def quantile_loss(quantiles: Tensor, goals: Tensor) -> Tensor:
+    """The Huber loss between every quantile [..., N] and every goal [..., M], weighted so that the N-th part of the goals
+    ends up below each: [...]. Dabney et al. 2017, arXiv 1710.10044, Eq. 10."""
+    num = quantiles.shape[-1]
+    tau = (torch.arange(num, device=quantiles.device) + 0.5) / num
+    error = goals[..., None, :] - quantiles[..., None]  # [..., N, M]
+    huber = torch.where(error.abs() < 1, 0.5 * error.square(), error.abs() - 0.5)
+    weight = (tau[:, None] - (error < 0).float()).abs()
+    return (weight * huber).mean((-2, -1))
+
+
 class CategoricalCritics:
     """Twin distributional critics: probabilities of atoms evenly spaced from -largest to largest (C51)."""
 

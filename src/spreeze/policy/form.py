@@ -22,7 +22,7 @@ tanh_gaussian  mean and raw log-std of a tanh-squashed Gaussian (SAC)
 tanh           a squashed deterministic action; samplers add noise (TD3)
 gaussian       the mean of a Gaussian; its log-std is a parameter that does not depend on the state (PPO)
 categorical    logits of the actions (PPO)
-values         the value of the state, then one advantage per action (dueling DQN)
+values         the value of the state, then one advantage per action (dueling DQN), each the mean of its quantiles
 """
 
 
@@ -33,6 +33,8 @@ class PolicyForm:
     hidden: tuple[int, ...]
     """Widths of the hidden layers."""
     head: Head = "tanh_gaussian"
+    quantiles: int = 1
+    """Numbers per value and advantage of the head `values`."""
     normalised: bool = False
     """Whether observations are normalised; their mean and scale then follow the weights in the vector."""
     layer_norm: bool = False
@@ -59,13 +61,15 @@ class PolicyForm:
         widths = len(form.hidden) <= 100 and all(
             type(x) is int and 0 < x <= 65_536 for x in form.hidden
         )
+        quantiles = type(form.quantiles) is int and form.quantiles >= 1
         flags = all(
             isinstance(flag, bool) for flag in (form.normalised, form.layer_norm, form.residual)
         )
         words = ((form.head, Head), (form.activation, Activation))
         known = all(isinstance(word, str) and word in get_args(kind) for word, kind in words)
         known = known and (form.encoder is None or form.encoder.makes_sense())
-        if not widths or not flags or not known or not all(map(_is_parameter, form.module)):
+        whole = widths and quantiles and flags and known
+        if not whole or not all(map(_is_parameter, form.module)):
             raise DamagedFile("the description of the policy is damaged.")
         return form
 
@@ -76,7 +80,7 @@ class PolicyForm:
             "tanh": spec.action_size,
             "gaussian": spec.action_size,
             "categorical": spec.num_actions or 0,
-            "values": 1 + (spec.num_actions or 0),
+            "values": (1 + (spec.num_actions or 0)) * self.quantiles,
         }[self.head]
 
     def sizes(self, spec: EnvSpec) -> list[int]:

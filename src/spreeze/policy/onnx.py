@@ -112,6 +112,8 @@ def onnx_model(policy: Policy) -> Any:
                 graph.with_earlier("Add", before)
     if spec.discrete:
         if form.head == "values":
+            graph.then("Reshape", np.array([0, -1, form.quantiles]))
+            graph.then("ReduceMean", axes=[2], keepdims=0)
             graph.then("Slice", np.array([1]), np.array([2**31]), np.array([1]))
         graph.then("ArgMax", axis=1, keepdims=0)
         graph.then("Add", np.array(spec.first_action))

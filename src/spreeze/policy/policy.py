@@ -165,6 +165,8 @@ class Policy:
         return index
 
     def _values(self, values: Floats, explore: bool) -> Floats:
+        if self.form.quantiles > 1:
+            values = values.reshape(len(values), -1, self.form.quantiles).mean(2)
         choice = values[:, 1:].argmax(1)[:, None]  # the state's value is the same for all actions
         if explore and self._scales is not None:
             at_random = self._rng.random(choice.shape, np.float32) < self._scales

@@ -84,7 +84,7 @@ OURS: dict[str, tuple[str, ...]] = {
     "end_e": ("algo.exploration_end",),
     "exploration_fraction": ("algo.exploration_schedule",),
     "n_critics": ("algo.num_critics",),
-    "n_quantiles": ("algo.num_quantiles",),
+    "n_quantiles": ("algo.num_quantiles", "algo.quantiles"),
     "top_quantiles_to_drop_per_net": ("algo.drop_per_critic",),
     "gae_lambda": ("algo.gae_lambda",),
     "lambda": ("algo.gae_lambda",),

@@ -177,7 +177,9 @@ def torch_action(algorithm: Algorithm, state: TrainingState, obs: torch.Tensor) 
         "tanh": lambda: torch.tanh(head),
         "gaussian": lambda: head,
         "categorical": lambda: head.argmax(-1, keepdim=True).float(),
-        "values": lambda: head[:, 1:].argmax(-1, keepdim=True).float(),
+        "values": lambda: (
+            head.unflatten(1, (-1, form.quantiles)).mean(-1)[:, 1:].argmax(-1, keepdim=True).float()
+        ),
     }[form.head]()
 
 
@@ -216,6 +218,15 @@ def test_the_numpy_policy_has_the_layers_of_the_torch_network(
     obs = np.random.default_rng(5).normal(0, 2, (50, 4)).astype(np.float32)
     expected = torch_action(algorithm, state, torch.from_numpy(obs)).numpy()
     np.testing.assert_allclose(policy.act(obs, explore=False), expected, atol=2e-5)
+
+
+def test_the_numpy_policy_averages_the_quantiles_of_the_torch_network() -> None:
+    algorithm, state, policy = trained("dqn", "Discrete", quantiles=8)
+    assert policy.layers[-1][0].shape == (16, 4 * 8)
+    obs = np.random.default_rng(5).normal(0, 3, (50, 4)).astype(np.float32)
+    expected = torch_action(algorithm, state, torch.from_numpy(obs)).numpy()
+    np.testing.assert_array_equal(policy.act(obs, explore=False), expected)
+    assert len(np.unique(expected)) > 1
 
 
 @every
@@ -433,6 +444,95 @@ def test_quantiles_are_those_of_the_return() -> None:
     found = mlp(algorithm.critic_shapes, state["critic"], "float32", obs, action).flatten()
     torch.testing.assert_close(found[:4], -20 * torch.ones(4), rtol=0, atol=2)
     torch.testing.assert_close(found[6:], 20 * torch.ones(4), rtol=0, atol=2)
+
+
+class TestDeepQLearning:
+    """The loss of DQN against plain loops over rows, actions and quantiles."""
+
+    KNOBS = ({}, {"quantiles": 5}, {"munchausen": 0.9}, {"quantiles": 5, "munchausen": 0.9})
+
+    @pytest.mark.parametrize("knobs", KNOBS)
+    def test_the_loss_is_that_of_its_definition(self, knobs: dict[str, Any]) -> None:
+        algorithm = cases.built("dqn", "Discrete", **knobs)
+        num = knobs.get("quantiles", 1)
+        generator = torch.Generator().manual_seed(3)
+        # Larger than fresh ones, so that values differ by more than the temperature, and errors by more than 1.
+        critic, target, actor = (3 * algorithm.init(generator)[1] for _ in range(3))
+        batch = cases.random_batch(algorithm, 12)
+        batch = batch._replace(weight=torch.rand(12, generator=generator) + 0.5)
+        with torch.no_grad():
+            loss, metrics = algorithm.critic_loss(critic, target, actor, batch, torch.zeros(0))
+
+        def returns(flat: torch.Tensor, obs: torch.Tensor) -> np.ndarray[Any, Any]:
+            """[actions, quantiles] of one observation."""
+            out = mlp(algorithm.critic_shapes, flat, "float32", obs[None])[0].double().numpy()
+            value, *advantages = out.reshape(4, num)
+            return np.stack([value + a - np.mean(advantages, 0) for a in advantages])
+
+        def log_softmax(z: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            q = z.mean(1) / 0.03
+            return q - q.max() - np.log(np.exp(q - q.max()).sum())
+
+        total, bonuses, values = 0.0, [], []
+        for i in range(12):
+            obs, following, action = batch.obs[i], batch.next_obs[i], int(batch.action[i])
+            after, reward = returns(target, following), float(batch.reward[i])
+            if "munchausen" in knobs:
+                log_policy = log_softmax(after)
+                future = sum(
+                    np.exp(log_policy[a]) * (after[a] - 0.03 * log_policy[a]) for a in range(3)
+                )
+                bonuses.append(0.03 * log_softmax(returns(target, obs))[action])
+                reward += 0.9 * max(bonuses[-1], -1.0)
+            else:
+                future = after[returns(actor, following).mean(1).argmax()]
+            goals = reward + float(batch.discount[i]) * future
+            mine = returns(critic, obs)[action]
+            values.append(mine.mean())
+            huber = 0.0
+            for j, z in enumerate(mine):
+                for goal in goals:
+                    error = goal - z
+                    size = 0.5 * error**2 if abs(error) < 1 else abs(error) - 0.5
+                    share = abs((j + 0.5) / num - (error < 0)) if "quantiles" in knobs else 1.0
+                    huber += share * size / num**2
+            total += float(batch.weight[i]) * huber / 12
+        assert float(loss) == pytest.approx(total, rel=1e-4)
+        assert float(metrics["q_mean"]) == pytest.approx(np.mean(values), rel=1e-3)
+        assert not bonuses or min(bonuses) < -1 < max(bonuses), "some are clipped"
+
+    @pytest.mark.parametrize("knobs", KNOBS)
+    def test_updates_are_finite_and_rows_with_large_errors_are_drawn_again(
+        self, knobs: dict[str, Any]
+    ) -> None:
+        algorithm = cases.built("dqn", "Discrete", priority=0.6, n_step=3, **knobs)
+        state, batch = init_state(algorithm, 0, CPU), cases.random_batch(algorithm, 16)
+        reward = torch.zeros(16)
+        reward[7] = 9.0
+        batch = batch._replace(reward=reward, discount=torch.zeros(16))
+        after, metrics = once(algorithm, state, batch)
+        assert all(torch.isfinite(vector).all() for vector in after.values())
+        assert int(metrics["errors"].argmax()) == 7
+
+    def test_quantiles_are_those_of_the_return(self) -> None:
+        algorithm = cases.built("dqn", "Discrete", quantiles=10, normalise_reward=False)
+        state = init_state(algorithm, 0, CPU)
+        rates = (torch.tensor(5e-2), torch.tensor(0.05))
+        batch = cases.random_batch(algorithm, 64)
+        batch = batch._replace(
+            obs=torch.zeros_like(batch.obs),
+            action=torch.zeros_like(batch.action),
+            reward=(torch.arange(64) % 2) * 40.0 - 20,
+            discount=torch.zeros(64),
+        )
+        for _ in range(400):
+            with torch.no_grad():
+                state, _ = update(algorithm, state, batch, noise_for(algorithm, 64), *rates)
+        out = mlp(algorithm.critic_shapes, state["critic"], "float32", torch.zeros(1, 4))
+        value, *advantages = out.view(4, 10)
+        found = value + advantages[0] - sum(advantages) / 3
+        torch.testing.assert_close(found[:4], -20 * torch.ones(4), rtol=0, atol=2)
+        torch.testing.assert_close(found[6:], 20 * torch.ones(4), rtol=0, atol=2)
 
 
 def test_gradients_are_clipped_to_the_given_norm() -> None:

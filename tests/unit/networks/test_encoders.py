@@ -11,58 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from spreeze.algos import ALGORITHMS, build_algorithm, sac
-from spreeze.images import Encoder, Image, image_of, num_features
-from spreeze.learning.replay import Replay
-from spreeze.learning.state import init_state, policy_vector
-from spreeze.learning.updater import Updater, UpdateSetup
+from image_cases import random_obs, spec_with, trained, updater_of
+from spreeze.algos import ALGORITHMS, sac
+from spreeze.images import Encoder, Image, num_features
 from spreeze.networks.encoders import as_channels, largest_singular_value
-from spreeze.policy import Policy, make_policy
+from spreeze.policy import make_policy
 from spreeze.policy.image_policy import ImagePolicy
 from spreeze.policy.onnx import describe_inputs, export_onnx
-from spreeze.rows import row_layout
-from spreeze.spec import EnvSpec, ObsPart, pack_frame
-
-CPU = torch.device("cpu")
-
-
-def spec_with(*shapes: tuple[int, ...], numbers: int = 0, stack: int = 3) -> EnvSpec:
-    images = tuple(image_of((f"eye{i}",), shape) for i, shape in enumerate(shapes))
-    parts = (ObsPart(path=("arm",), shape=(numbers,)),) if numbers else ()
-    size = sum(int(np.prod(shape)) for shape in shapes) + numbers
-    return EnvSpec(
-        id="Seen-v0",
-        obs_shape=(size,),
-        action_shape=(2,),
-        action_low=(-1.0, -1.0),
-        action_high=(1.0, 1.0),
-        images=images,  # type: ignore[arg-type]
-        obs_parts=parts,
-        stack=stack,
-    )
-
-
-def random_obs(spec: EnvSpec, rng: np.random.Generator, num: int) -> dict[str, Any]:
-    obs = {
-        str(image.path[0]): rng.integers(0, 256, (num, *image.shape)).astype(np.uint8)
-        for image in spec.images
-    }
-    return obs | {
-        str(part.path[0]): rng.normal(size=(num, *part.shape)).astype(np.float32)
-        for part in spec.obs_parts
-    }
-
-
-def trained(spec: EnvSpec, algo: str = "sac", **knobs: Any) -> tuple[Any, Any, Policy]:
-    """An algorithm with fresh networks, and its policy in numpy."""
-    known = {"hidden": (32,), "lr": 1e-3, "encoder": "small"} | knobs
-    if algo != "ppo":
-        known |= {"tau": 0.01, "n_step": 1}
-    algorithm = build_algorithm(algo, known, spec, "float32")
-    state = init_state(algorithm, 0, CPU)
-    policy = make_policy(spec, algorithm.config.policy_form(spec))
-    policy.vector[:] = policy_vector(algorithm, state).numpy()
-    return algorithm, state, policy
+from spreeze.spec import pack_frame
 
 
 @pytest.mark.parametrize("norm", ["none", "layer", "spectral"])
@@ -179,19 +135,7 @@ def test_every_algorithm_learns_from_images(algo: str) -> None:
     assert shapes["w0"][-2] == inputs + (0 if algo in ("ppo", "dqn") else 2)
     assert shapes["image0.0"] == (16, 9, 3, 3), "three frames of three channels each"
     assert policy.form.encoder == encoder
-    layout = row_layout(spec, algorithm.config.row_format())
-    rounds = algorithm.config.critic_updates()
-    rows = np.zeros(4, layout.dtype)
-    rng = np.random.default_rng(0)
-    assert layout.film is not None
-    num = 4 * layout.film.capacity
-    frames = pack_frame(spec.images, spec.obs_parts, random_obs(spec, rng, num), num)
-    rows["frames"].view(np.uint8)[:] = frames.reshape(4, -1)
-    rows["reward"] = rng.normal(size=rows["reward"].shape)
-    rows["next_obs"] = 1
-    replay = Replay(layout, 4, CPU)
-    replay.insert(rows)
-    updater = Updater(UpdateSetup(algorithm, replay, state, 4, (1e-3, 0.01), rounds))
+    updater = updater_of(algorithm, state)
     before = {name: vector.clone() for name, vector in updater.state.items()}
     updater.run()
     assert all(np.isfinite(value) for value in updater.metrics().values())

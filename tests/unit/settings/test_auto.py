@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spreeze.algos import ALGORITHMS
+from spreeze.images import Image
 from spreeze.machine.facts import Gpu, Machine
 from spreeze.settings import probe
 from spreeze.settings.auto import resolve
@@ -327,3 +328,22 @@ def test_out_of_memory_ends_the_search_and_is_recorded(monkeypatch: pytest.Monke
     monkeypatch.setattr(probe, "update_rate", rate)
     made = measure(request_for(device="cuda", threads=1))
     assert (list(made.update_hz), made.too_large) == ([256, 1024], 2048)
+
+
+def test_images_are_shifted_where_actions_are_continuous() -> None:
+    image = Image(path=(), shape=(40, 40, 3))
+    seen = dataclasses.replace(SPEC, obs_shape=(4800,), images=(image,), stack=4)
+    discrete = {"num_actions": 3, "action_shape": (), "action_low": (), "action_high": ()}
+    steered = dataclasses.replace(seen, **discrete)
+    for algo, spec, shift in (
+        ("sac", seen, 4),
+        ("fasttd3", seen, 4),
+        ("dqn", steered, 0),
+        ("sac", SPEC, 0),
+    ):
+        config = config_with(default_config(env=SPEC.id, algo=algo), {"device": "cpu"})
+        assert resolve(config, spec, LAPTOP).config.hyper.image_shift() == shift
+        asked = config_with(config, {"algo.shift": 7})
+        assert resolve(asked, spec, LAPTOP).config.hyper.image_shift() == 7
+    config = config_with(default_config(env=SPEC.id, algo="ppo"), {"device": "cpu"})
+    assert resolve(config, seen, LAPTOP).config.hyper.image_shift() == 0

@@ -102,7 +102,8 @@ class Kernel:
         size = domain(node)
         if size == self.rows * self.columns:
             return not isinstance(node, Scatter) or memory(node) not in self.members
-        return self.columns > 1 and size == self.rows and not self.is_long
+        once_per_row = self.columns > 1 and size == self.rows and not self.is_long
+        return once_per_row and not isinstance(node, Scatter)
 
     def check_read(self, node: Node, at: Index, needed: list[int]) -> None:
         """Note the level that reading a member needs; raises Hazard if no level is enough."""

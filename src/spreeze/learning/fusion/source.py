@@ -28,6 +28,8 @@ HERE unsigned short to_bf16(float x) {
 """
 """Functions that kernels call. Comparisons let NaN pass, as the library's do."""
 
+ANYWHERE = Index.of("anywhere", 2)
+"""Stands for a place that is not known before the kernel runs."""
 FIRST = {"sum": "0", "max": "-INFINITY", "min": "INFINITY"}
 """Where reductions begin."""
 COMBINE = {"sum": "{0} + {1}", "max": "largest({0}, {1})", "min": "smallest({0}, {1})"}
@@ -89,7 +91,7 @@ class Body:
         with self._hoisted(at):
             if node.stored and node is not self.computing:
                 self._before_read(node, at)
-                value = self.read_at(node, at.text())
+                value = self._loaded(node, at.text())
             else:
                 computing, self.computing = self.computing, None
                 try:
@@ -114,7 +116,11 @@ class Body:
         self._scopes += inner
 
     def read_at(self, node: Node, offset: str) -> str:
-        """An element in memory."""
+        """An element in memory at a computed offset, which may be anywhere."""
+        self._before_read(node, ANYWHERE)
+        return self._loaded(node, offset)
+
+    def _loaded(self, node: Node, offset: str) -> str:
         code = f"{self.pointer(node)}[{offset}]"
         if node.dtype == torch.bfloat16:
             code = f"from_bf16({code})"

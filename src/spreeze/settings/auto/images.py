@@ -12,6 +12,8 @@ from spreeze.settings.config import Config
 from spreeze.spec import EnvSpec
 
 STACK = 4
+SHIFT = 4
+"""Pixels by which images are shifted where actions are continuous, as in DrQ."""
 SINGLE = (1, 3)
 """Channels of a single grey or colour image; an image with others is a stack already."""
 
@@ -39,6 +41,7 @@ def choose_images(resolver: AutoResolver, spec: EnvSpec) -> None:
     if not spec.images:
         resolver.choose("env.stack", 1, "no images")
         resolver.choose("algo.encoder", "nature", "no images")
+        resolver.choose("algo.shift", 0, "no images")
         return
     if problems := _problems(resolver.config):
         raise UsageError(problems)
@@ -47,6 +50,8 @@ def choose_images(resolver: AutoResolver, spec: EnvSpec) -> None:
     kind: EncoderKind = "nature" if shortest >= NATURE_SIDE else "small"
     resolver.choose("algo.encoder", kind, f"the shortest side has {shortest} pixels")
     resolver.choose("algo.hidden", (512,), "behind an encoder of images")
+    kinds, shift = ("discrete", 0) if spec.discrete else ("continuous", SHIFT)
+    resolver.choose("algo.shift", shift, f"actions are {kinds}")
     encoder = resolver.config.hyper.image_encoder(spec)
     if encoder is not None and any(min(encoder.output(image)) < 1 for image in spec.images):
         raise UsageError(

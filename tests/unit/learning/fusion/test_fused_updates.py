@@ -81,6 +81,14 @@ def compare_with_plain(made: Updater, tmp_path: Path) -> None:
             assert off <= ROUNDING[device] * float(change.norm()) + 1e-6, vector
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_quantiles_and_munchausen_are_fused_as_the_plain_update_computes_them(
+    device: str, tmp_path: Path
+) -> None:
+    knobs = {"quantiles": 8, "munchausen": 0.9}
+    compare_with_plain(updater("dqn", "Discrete", device, **knobs), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["sac", "ppo"])
 def test_rates_that_change_reach_the_fused_update(name: str, tmp_path: Path) -> None:
     """They are inputs: a schedule needs no other update."""
@@ -157,11 +165,18 @@ FUNCTIONS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "products": lambda a, b: (a @ b.T, a @ b[0], torch.relu(a @ b.T) @ a, a[:, :1] @ b[:1]),
     "batched products": lambda a, b: (torch.bmm(a.view(2, 3, 8), b.view(2, 8, 3)),),
     "lookups": lambda a, b: (a[INDEX] * 2, a.gather(1, INDEX.abs()[:, None].expand(4, 3) % 6)),
+    "lookups in what is computed": lambda a, b: (
+        (a * 2).gather(1, (b * 9).long().clamp(0, 7)) + 1,
+        torch.stack([a, b], 1).gather(2, (b * 9).long().clamp(0, 7)[:, None].expand(6, 2, 8)) * 3,
+    ),
     "scattering": lambda a, b: (
         torch.zeros(6, 8)
         .scatter_add(1, (b * 100).long() % 8, a)
         .scatter_add(1, (a * 9).long() % 8, b)
         + 1,
+    ),
+    "scattering of sums": lambda a, b: (
+        torch.zeros(6, 3).scatter_add(1, (b[:, :1] * 100).long() % 3, a.sum(1, keepdim=True)) + 1,
     ),
     "sorting": lambda a, b: (a.sort(-1)[0] + b, *torch.topk(b, 2)[:1]),
     "constants": lambda a, b: (a * torch.arange(8.0) + torch.linspace(-1, 1, 8), a + torch.ones(8)),
