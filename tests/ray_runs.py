@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,18 @@ class Train:
             self.process.kill()
             self.process.wait()
         self.log.close()
+
+
+def listening(family: psutil.Process) -> set[tuple[str, str]]:
+    """The programs of a process and its descendants that listen on the network, each with an address."""
+    found = set()
+    for process in (family, *family.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            name = process.name()
+            for socket in process.net_connections("inet"):
+                if socket.status == psutil.CONN_LISTEN:
+                    found.add((name, socket.laddr.ip.removeprefix("::ffff:")))
+    return found
 
 
 def processes(word: str) -> list[int]:

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("ray", reason='needs pip install "spreeze[ray]"; make suites has it')
 
-from ray_runs import ENV, QUICK, Nodes, Train, processes, token_environment, wait_until
+from ray_runs import ENV, QUICK, Nodes, Train, listening, processes, token_environment, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -117,12 +117,30 @@ def test_without_the_cluster_s_token_nothing_starts(setting: Setting, tmp_path: 
     assert not list(tmp_path.glob("*/config.json"))
 
 
+@pytest.mark.fault("S16")
+def test_a_cluster_at_another_interface_is_refused(setting: Setting, tmp_path: Path) -> None:
+    address = setting.nodes.do("start 1")
+    found = listening(psutil.Process(setting.nodes.process.pid))
+    everywhere = {name for name, where in found if where in ("::", "0.0.0.0")}
+    assert everywhere == {"gcs_server", "raylet"}, "what SECURITY.md names"
+    own, _, _ = address.rpartition(":")
+    assert {where for _, where in found} == {"::", own}, found
+    run = setting.train(*QUICK, "--ray.address", address, "--ray.interface", "127.77.0.1")
+    assert run.process.wait(120) == 2, run.output
+    assert "ray start --node-ip-address 127.77.0.1" in run.output
+    assert "Traceback" not in run.output
+    assert not list(tmp_path.glob("*/config.json"))
+
+
 def test_one_machine_is_enough(tmp_path: Path) -> None:
     arguments = ["--backend", "ray", "--name", "run", "--ray.evaluate", "nodes"]
     run = Train(tmp_path, token_environment(), *QUICK, *arguments)
     try:
         run.await_nodes(1)
         wait_until(lambda: run.status["progress"]["best_return"] is not None, "an evaluation")
+        found = listening(psutil.Process(run.process.pid))
+        assert {"gcs_server", "raylet"} <= {name for name, _ in found}, "Ray is among them"
+        assert {address for _, address in found} == {"127.0.0.1"}, found
         best = run.status["progress"]["best_return"]
         wait_until(lambda: run.status["progress"]["best_return"] > best, "a better one")
         summary = run.stop()

@@ -1,7 +1,7 @@
 """Ray as the cluster: it starts outposts on its nodes and carries what they say.
 
-Ray sends pickles, and whoever can reach its ports can run code. So every process of it demands a token; nothing
-starts without one, and there is no dashboard.
+Ray sends pickles, and whoever may talk to it can run code. So every process of it demands a token; nothing starts
+without one, and there is no dashboard. A Ray that is started here listens on the loopback only.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import secrets
 import shutil
 import tempfile
 from importlib import import_module
+from ipaddress import ip_address
 from typing import Any
 
 from spreeze.errors import UsageError
 from spreeze.roles.relay.fleet import BlockLost, Lost, Node
-from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN
+from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN, CLUSTERS, interface_problem
 from spreeze.settings.ray_section import RayConfig
 
 OUTPOST = "spreeze.run.outpost", "Outpost"
@@ -53,6 +54,7 @@ class RayCluster:
         }
         if config.address is None:
             os.environ.setdefault(AUTH_TOKEN, secrets.token_hex(32))  # before Ray is imported
+            os.environ[CLUSTERS] = "0"
             import ray
 
             self._folder = tempfile.mkdtemp(prefix="spreeze-ray-")
@@ -76,9 +78,23 @@ class RayCluster:
                     [f"--ray.address {config.address}: no connection to this cluster. {first}"]
                 ) from None
         self._ray: Any = ray
+        self.address: str = ray.util.get_node_ip_address()
+        """Of this machine in the cluster."""
+        if (problem := self._exposed(config)) is not None:
+            self.close()
+            raise UsageError([problem])
         self._own = ray.get_runtime_context().get_node_id()
         self._alone = config.address is None
         self._actor: Any = ray.remote(outpost or getattr(import_module(OUTPOST[0]), OUTPOST[1]))
+
+    def _exposed(self, config: RayConfig) -> str | None:
+        """Why this machine's address in the cluster is not as it must be."""
+        if config.address is not None:
+            return interface_problem(self.address, config.interface)
+        # Another version of Ray may not know the variable.
+        if not ip_address(self.address).is_loopback:
+            return f"Ray was told to stay on the loopback, and started at {self.address}: it was stopped"
+        return None
 
     def nodes(self) -> dict[str, Node]:
         """All nodes but this one; if Ray was started for this run, this one."""
