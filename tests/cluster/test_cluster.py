@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,6 +131,57 @@ def test_a_cluster_at_another_interface_is_refused(setting: Setting, tmp_path: P
     assert "ray start --node-ip-address 127.77.0.1" in run.output
     assert "Traceback" not in run.output
     assert not list(tmp_path.glob("*/config.json"))
+
+
+GATED = """
+from torch import nn
+
+class Gated(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.first, self.gate = nn.Linear(inputs, 8), nn.Linear(inputs, 8)
+        self.last = nn.Linear(8, outputs)
+
+    def forward(self, obs):
+        return self.last(self.first(obs) * self.gate(obs).sigmoid())
+"""
+OWN = """
+from dataclasses import dataclass
+from spreeze.algos import Entry, sac
+import gated_layers_of_mine
+
+@dataclass(frozen=True, kw_only=True)
+class Config(sac.SACConfig):
+    def policy_module(self, inputs, outputs):
+        return gated_layers_of_mine.Gated(inputs, outputs)
+
+ENTRY = Entry(Config, sac.build, "SAC with a gated policy")
+"""
+
+
+def test_a_policy_of_the_user_s_acts_on_nodes_that_have_its_code(setting: Setting) -> None:
+    (setting.folder / "own.py").write_text(OWN)
+    layers = setting.folder / "gated_layers_of_mine.py"
+    layers.write_text(GATED)
+    address = setting.nodes.do("start 1")
+    own = ["--algo", f"{setting.folder / 'own.py'}:ENTRY", "--ray.evaluate", "nodes"]
+    run = setting.train(*QUICK, *own, "--name", "run", "--ray.address", address)
+    run.await_nodes(1)
+    wait_until(lambda: run.status["progress"]["best_return"] is not None, "an evaluation")
+    assert "your module acts through torch" in run.output
+    layers.unlink()
+    shutil.rmtree(setting.folder / "__pycache__", ignore_errors=True)
+    setting.nodes.do("add 1")
+
+    def states() -> dict[str, str]:
+        return {node["state"]: node["why"] for node in run.status["nodes"]}
+
+    wait_until(lambda: "refused" in states(), f"the new node is refused; {run.output}")
+    assert "No module named 'gated_layers_of_mine'. Your own code must be" in states()["refused"]
+    summary = run.stop()
+    assert summary["cluster"]["rows"] > 0
+    assert summary["cluster"]["evaluations"] > 0
+    assert "Traceback" not in (run.folder / "logs" / "relay-0.log").read_text()
 
 
 def test_one_machine_is_enough(tmp_path: Path) -> None:

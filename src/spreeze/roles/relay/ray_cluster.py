@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from spreeze.errors import UsageError
-from spreeze.roles.relay.fleet import BlockLost, Lost, Node
+from spreeze.roles.relay.fleet import BlockLost, Lost, Node, Unreadable
 from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN, CLUSTERS, interface_problem
 from spreeze.settings.ray_section import RayConfig
 
@@ -25,6 +25,9 @@ CPUS_ALONE = 1
 """CPUs of a Ray that is started for this run on this machine."""
 STORE_BYTES = 256 << 20
 """Its object store."""
+YOUR_CODE = (
+    "Your own code must be the same on each node: an installed package, or a file at the same path"
+)
 
 
 def try_cluster(config: RayConfig) -> list[str]:
@@ -127,14 +130,18 @@ class RayCluster:
         return list(ready)
 
     def answer(self, ticket: Any) -> Any:
-        """The answer to a call; Lost or BlockLost without one."""
+        """The answer to a call; Lost, Unreadable or BlockLost without one."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(ticket)
         except errors.ObjectLostError:
             raise BlockLost from None
         except errors.RayTaskError as error:
-            raise Lost(f"it raised {type(error.cause).__name__}: {error.cause}") from None
+            why = getattr(error.cause, "client_exc", None)  # Ray could not unpickle the call there
+            if isinstance(why, ImportError | AttributeError):
+                raise Unreadable(f"{why}. {YOUR_CODE}") from None
+            first, _, _ = str(error.cause).partition("\n")
+            raise Lost(f"it raised {type(error.cause).__name__}: {first}") from None
         except errors.ActorUnavailableError:
             raise Lost("it cannot be reached") from None
         except errors.RayActorError:
