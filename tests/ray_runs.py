@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -125,9 +127,22 @@ def listening(family: psutil.Process) -> set[tuple[str, str]]:
 
 def processes(word: str) -> list[int]:
     """Pids of the processes whose command line has a word."""
-    found = []
+    return list(_command_lines(word))
+
+
+def folders(prefix: str) -> list[Path]:
+    """The temporary folders with this beginning whose names are in the command lines of processes."""
+    lines = " ".join(_command_lines(prefix).values())
+    found = [Path(tempfile.gettempdir()) / name for name in set(re.findall(rf"{prefix}\w+", lines))]
+    assert found, f"no process names one: {lines}"
+    assert all(folder.is_dir() for folder in found), found
+    return found
+
+
+def _command_lines(word: str) -> dict[int, str]:
+    found = {}
     for process in psutil.process_iter(["pid", "cmdline", "status"]):
         line = " ".join(process.info["cmdline"] or ())
         if word in line and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process.info["pid"])
+            found[process.info["pid"]] = line
     return found

@@ -14,7 +14,17 @@ import pytest
 
 pytest.importorskip("ray", reason='needs pip install "spreeze[ray]"; make suites has it')
 
-from ray_runs import ENV, QUICK, Nodes, Train, listening, processes, token_environment, wait_until
+from ray_runs import (
+    ENV,
+    QUICK,
+    Nodes,
+    Train,
+    folders,
+    listening,
+    processes,
+    token_environment,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -55,9 +65,11 @@ def test_nodes_join_and_are_killed_and_cost_only_their_own_samplers(setting: Set
     assert run.sampling[0]["name"] == left
     setting.nodes.do("add 1")
     run.await_nodes(2)
-    (outpost, *_) = processes("ray::Outpost")  # a killed outpost on a node that lives
-    psutil.Process(outpost).kill()
-    wait_until(lambda: len(run.sampling) == 1, "the outpost's end is noticed")
+    left_behind = folders("spreeze-outpost-")
+    for outpost in processes("ray::Outpost"):  # they are killed on nodes that live
+        psutil.Process(outpost).kill()
+    wait_until(lambda: len(run.sampling) == 0, "the outposts' ends are noticed")
+    wait_until(lambda: not any(f.exists() for f in left_behind), "their folders are removed")
     run.await_nodes(2)
     summary = run.stop()
     found = summary["cluster"]
@@ -76,13 +88,14 @@ def test_a_dead_head_ends_all_outposts_and_the_run_resumes_from_its_checkpoint(
     run = setting.train(*QUICK, "--name", "run", "--ray.address", address)
     run.await_nodes(1)
     wait_until((run.folder / "checkpoints" / "last").exists, "a checkpoint")
-    samplers = processes(" spreeze-outpost-")
+    samplers, left_behind = processes(" spreeze-outpost-"), folders("spreeze-outpost-")
     assert samplers
     run.process.kill()  # the machine is lost: supervisor, relay, learner and Ray's head
     setting.nodes.do("kill 0")
     wait_until(
         lambda: not any(psutil.pid_exists(pid) for pid in samplers), "no sampler is left", 90
     )
+    wait_until(lambda: not any(f.exists() for f in left_behind), "their folders are removed")
     setting.nodes.close()
     steps = run.status["progress"]["env_steps"]
     setting.nodes = Nodes(setting.environment)
@@ -202,3 +215,15 @@ def test_one_machine_is_enough(tmp_path: Path) -> None:
     assert summary["cluster"]["evaluations"] > 0
     assert json.loads((run.folder / "config.json").read_text())["config"]["backend"] == "ray"
     wait_until(lambda: not processes("/spreeze-ray-"), "Ray ends with the run")
+
+
+@pytest.mark.fault("F82")
+def test_a_killed_run_leaves_no_ray_behind(tmp_path: Path) -> None:
+    run = Train(tmp_path, token_environment(), *QUICK, "--backend", "ray", "--name", "run")
+    try:
+        run.await_nodes(1)
+        left_behind = folders("spreeze-ray-")
+    finally:
+        run.close()
+    wait_until(lambda: not processes("/spreeze-ray-"), "Ray ends with the run")
+    wait_until(lambda: not any(f.exists() for f in left_behind), "so does its folder")

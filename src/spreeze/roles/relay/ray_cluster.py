@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import tempfile
 from importlib import import_module
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from spreeze.errors import UsageError
+from spreeze.machine.scratch import Scratch
 from spreeze.roles.relay.fleet import BlockLost, Lost, Node, Unreadable
 from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN, CLUSTERS, interface_problem
 from spreeze.settings.ray_section import RayConfig
 
 OUTPOST = "spreeze.run.outpost", "Outpost"
 """What runs on a node. Named, because it starts processes, which roles do not know about."""
+RAY_FOLDER = "spreeze-ray-"
+"""How the folder of a Ray that is started begins: short, because the names of sockets there may have 107 characters."""
 CPUS_ALONE = 1
 """CPUs of a Ray that is started for this run on this machine."""
 STORE_BYTES = 256 << 20
@@ -42,12 +44,15 @@ def try_cluster(config: RayConfig) -> list[str]:
 class RayCluster:
     """A connection to a Ray cluster; see `fleet.Cluster`."""
 
-    def __init__(self, config: RayConfig, outpost: type | None = None) -> None:
+    def __init__(
+        self, config: RayConfig, outpost: type | None = None, folder: Path | None = None
+    ) -> None:
         """Connect to the cluster, or start one on this machine if the config has no address.
 
-        `outpost`: the class of what runs on nodes, if it is not the usual one.
+        `outpost`: the class of what runs on nodes, if it is not the usual one. `folder`: where a Ray that is started
+        keeps its files, if the caller removes them.
         """
-        self._folder: str | None = None
+        self._scratch: Scratch | None = None
         os.environ[AUTH_MODE] = "token"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         quiet: dict[str, Any] = {
@@ -60,14 +65,16 @@ class RayCluster:
             os.environ[CLUSTERS] = "0"
             import ray
 
-            self._folder = tempfile.mkdtemp(prefix="spreeze-ray-")
+            if folder is None:
+                self._scratch = Scratch(RAY_FOLDER)
+                folder = self._scratch.path
             ray.init(
                 address="local",
                 num_cpus=config.samplers or CPUS_ALONE,
                 num_gpus=0,
                 object_store_memory=STORE_BYTES,
                 include_dashboard=False,
-                _temp_dir=self._folder,
+                _temp_dir=str(folder),
                 **quiet,
             )
         else:
@@ -160,5 +167,5 @@ class RayCluster:
     def close(self) -> None:
         """Disconnect; outposts end with the connection, and so does a Ray that was started here."""
         self._ray.shutdown()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
