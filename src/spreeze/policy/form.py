@@ -47,7 +47,7 @@ class PolicyForm:
     def from_json(data: Any) -> PolicyForm:
         """The inverse of `asdict`. The data may come from anywhere; DamagedFile if they make no sense."""
         try:
-            module = tuple((name, tuple(shape)) for name, shape in data.get("module", ()))
+            module = read_parameters(data.get("module", ()))
             form = PolicyForm(**{**data, "hidden": tuple(data["hidden"]), "module": module})
         except (AttributeError, KeyError, TypeError, ValueError):
             raise DamagedFile("the description of the policy is damaged.") from None
@@ -59,7 +59,7 @@ class PolicyForm:
         )
         words = ((form.head, Head), (form.activation, Activation))
         known = all(isinstance(word, str) and word in get_args(kind) for word, kind in words)
-        if not widths or not flags or not known or not all(map(_is_parameter, form.module)):
+        if not widths or not flags or not known:
             raise DamagedFile("the description of the policy is damaged.")
         return form
 
@@ -92,6 +92,17 @@ class PolicyForm:
     def size(self, spec: EnvSpec) -> int:
         """Length of the flat vector."""
         return sum(math.prod(shape) for shape in self.shapes(spec).values())
+
+
+def read_parameters(data: Any) -> Parameters:
+    """Names and shapes as JSON has them. They may come from anywhere; DamagedFile if they make no sense."""
+    try:
+        found = tuple((name, tuple(shape)) for name, shape in data)
+    except (TypeError, ValueError):
+        raise DamagedFile("the parameters of a network are described in another form.") from None
+    if not all(map(_is_parameter, found)):
+        raise DamagedFile("the parameters of a network make no sense.")
+    return found
 
 
 def _is_parameter(parameter: tuple[Any, tuple[Any, ...]]) -> bool:
