@@ -30,8 +30,8 @@ TOOL_NAMES := printf 'cyclonedx-bom\npip-audit\nuv\n'
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
-test: .venv/dev.stamp  ## all tests except the long learning tests and those of clusters
-	$(PYTEST) $(PARALLEL) -m "not learning and not cluster"
+test: .venv/dev.stamp  ## all tests but those of `faults`, `suites` and `learning` that take minutes each
+	$(PYTEST) $(PARALLEL) -m "not learning and not cluster and not exhaustive"
 
 faults: .venv/dev.stamp  ## every test that injects a fault or an attack; then writes docs/faults.md
 	$(PYTEST) $(PARALLEL) -m fault --fault-results tests/fault/results.json; \
@@ -56,7 +56,7 @@ format: .venv/dev.stamp  ## format and fix the sources the way `make check` want
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/dev.stamp  ## write the generated tables in README.md and docs/, then the site in build/site
+docs: .venv/dev.stamp  ## write the generated tables and pictures in README.md and docs/, then the site in build/site
 	$(BIN)/python bench/tables.py
 	$(BIN)/python docs/knobs.py
 	$(BIN)/python docs/metrics.py

@@ -1,4 +1,4 @@
-"""How long tasks take, and what other frameworks took: rows of tables from bench/results."""
+"""How long tasks take: rows of tables from bench/results."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ class Results:
             self.files[name] = json.loads((self.folder / f"{name}.json").read_text())
         return self.files[name]
 
+    def find(self, name: str) -> Facts | None:
+        """One file by its name without .json, if it exists."""
+        return self.read(name) if (self.folder / f"{name}.json").exists() else None
+
+    def matching(self, pattern: str) -> list[Facts]:
+        """All files whose name without .json is like this."""
+        return [self.read(path.stem) for path in sorted(self.folder.glob(f"{pattern}.json"))]
+
 
 @dataclass(frozen=True)
 class Task:
@@ -41,7 +49,6 @@ class Task:
     target: int
     first: tuple[str, ...] = ()
     prepared: tuple[str, ...] = ()
-    in_readme: bool = True
 
     def __str__(self) -> str:
         """As a table cell."""
@@ -72,24 +79,24 @@ TASKS = (
         first=("time-to-score-HalfCheetah-v5-2cores",),
         prepared=("time-to-score-HalfCheetah-v5-2cores",),
     ),
-    Task("HalfCheetah-v5", 5000, prepared=("recorded-2cores",), in_readme=False),
-    Task("Hopper-v5", 3000, prepared=("recorded-2cores",), in_readme=False),
-    Task("Walker2d-v5", 3000, prepared=("recorded-2cores",), in_readme=False),
-    Task("Pendulum-v1", -200, prepared=("steady-Pendulum-v1-2cores",), in_readme=False),
-    Task("CartPole-v1", 475, prepared=("steady-CartPole-v1-2cores",), in_readme=False),
+    Task("HalfCheetah-v5", 5000, prepared=("recorded-2cores",)),
+    Task("Hopper-v5", 3000, prepared=("recorded-2cores",)),
+    Task("Walker2d-v5", 3000, prepared=("recorded-2cores",)),
+    Task("Pendulum-v1", -200, prepared=("steady-Pendulum-v1-2cores",)),
+    Task("CartPole-v1", 475, prepared=("steady-CartPole-v1-2cores",)),
     Task(
         "LunarLanderContinuous-v3",
         200,
         prepared=("steady-LunarLanderContinuous-v3-2cores", "recorded-2cores-avx2"),
     ),
-    Task("HalfCheetah-v5", 5000, prepared=("steady-HalfCheetah-v5-2cores",), in_readme=False),
+    Task("HalfCheetah-v5", 5000, prepared=("steady-HalfCheetah-v5-2cores",)),
     Task(
         "HalfCheetah-v5",
         10_000,
         first=_on_h200("HalfCheetah-v5"),
         prepared=_on_h200("HalfCheetah-v5"),
     ),
-    Task("HalfCheetah-v5", 14_000, prepared=("steady-HalfCheetah-v5-h200",), in_readme=False),
+    Task("HalfCheetah-v5", 14_000, prepared=("steady-HalfCheetah-v5-h200",)),
     Task("Hopper-v5", 3000, first=_on_h200("Hopper-v5"), prepared=_on_h200("Hopper-v5")),
     Task("Walker2d-v5", 5000, first=_on_h200("Walker2d-v5"), prepared=_on_h200("Walker2d-v5")),
     Task("Ant-v5", 5000, first=_on_h200("Ant-v5", ()), prepared=_on_h200("Ant-v5", ())),
@@ -99,18 +106,12 @@ TASKS = (
         "HalfCheetah-v5",
         10_000,
         prepared=("tuner-HalfCheetah-v5-h200", "steady-HalfCheetah-v5-h200"),
-        in_readme=False,
     ),
-    Task("Hopper-v5", 3000, prepared=("steady-Hopper-v5-h200",), in_readme=False),
-    Task("Walker2d-v5", 5000, prepared=("steady-Walker2d-v5-h200",), in_readme=False),
-    Task("Ant-v5", 5000, prepared=("steady-Ant-v5-h200",), in_readme=False),
-    Task("Humanoid-v5", 6000, prepared=("steady-Humanoid-v5-h200",), in_readme=False),
-    Task(
-        "Humanoid-v5",
-        5000,
-        prepared=("tuner-Humanoid-v5-h200", "tuner-Humanoid-v5-finals-h200"),
-        in_readme=False,
-    ),
+    Task("Hopper-v5", 3000, prepared=("steady-Hopper-v5-h200",)),
+    Task("Walker2d-v5", 5000, prepared=("steady-Walker2d-v5-h200",)),
+    Task("Ant-v5", 5000, prepared=("steady-Ant-v5-h200",)),
+    Task("Humanoid-v5", 6000, prepared=("steady-Humanoid-v5-h200",)),
+    Task("Humanoid-v5", 5000, prepared=("tuner-Humanoid-v5-h200", "tuner-Humanoid-v5-finals-h200")),
 )
 STEADY = ("CartPole-v1-2cores", "LunarLanderContinuous-v3-2cores", "HalfCheetah-v5-2cores",
           "HalfCheetah-v5-h200", "Hopper-v5-h200", "Walker2d-v5-h200", "Ant-v5-h200",
@@ -215,38 +216,6 @@ def machine_of(results: Results, task: Task) -> str:
     return names.pop()
 
 
-def best_peer(results: Results, task: Task) -> float | None:
-    """The smallest median among other frameworks with their own settings, on the same machine."""
-    peers = results.read("peers-2cores")
-    if machine(peers) != machine_of(results, task):
-        return None
-    medians = [
-        middle(row["seconds"])
-        for row in peers["rows"]
-        if (row["env"], row["target"]) == (task.env, task.target)
-        and row["framework"] != "Spreeze"
-        and not row.get("control")
-    ]
-    return min((value for value in medians if value is not None), default=None)
-
-
-def readme(results: Results) -> Rows:
-    """The few lines that README.md has."""
-    header = ["task", "machine", "first run, s", "prepared, s", "best peer measured, s"]
-    rows = [
-        [
-            str(task),
-            machine_of(results, task),
-            seconds(middle(times(results, task, FIRST))),
-            seconds(middle(times(results, task, PREPARED))),
-            seconds(best_peer(results, task)),
-        ]
-        for task in TASKS
-        if task.in_readme
-    ]
-    return [header, *rows]
-
-
 def start_up(results: Results) -> Rows:
     """When a run reaches each milestone of its start, in seconds since the command."""
     files = [results.read(f"start-up-{name}") for name in STARTS]
@@ -288,31 +257,3 @@ def steady(results: Results) -> Rows:
             ]
         )
     return rows
-
-
-def peers(results: Results) -> Rows:
-    """Other frameworks on the same machine, the fastest of each task first."""
-    facts = results.read("peers-2cores")
-    table = [["task", "framework", "settings", "runs", "seconds", "env steps/s", "updates/s"]]
-    rows = [row for row in facts["rows"] if row.get("start") != "second"]
-    tasks = list(dict.fromkeys(row["env"] for row in rows))
-    for row in sorted(rows, key=lambda row: (tasks.index(row["env"]), _or_inf(row))):
-        typical, name = middle(row["seconds"]), row["framework"]
-        table.append(
-            [
-                str(Task(row["env"], row["target"])),
-                f"{name} {facts['versions'].get(name, '')}".strip(),
-                row["settings"],
-                str(len(row["seconds"])),
-                f"not in {row['limit_s']}" if typical is None else seconds(typical),
-                number(row["sample_hz"]),
-                number(row["update_hz"]),
-            ]
-        )
-    return table
-
-
-def _or_inf(row: Facts) -> float:
-    """To sort by time; what did not get there comes last."""
-    typical = middle(row["seconds"])
-    return inf if typical is None else typical

@@ -1,10 +1,11 @@
-"""Writes the tables of figures in README.md and docs/ from bench/results.
+"""Writes the figures in README.md and docs/ from bench/results: tables, pictures, and the README's sentence.
 
-    python bench/tables.py            write the tables
-    python bench/tables.py --check    change nothing; exit 1 if a table is not current
+    python bench/tables.py            write what is not current
+    python bench/tables.py --check    change nothing; exit 1 if something is not current
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->` in any of these documents. NAME is
-one of TABLES below. Medians are computed here; nothing else is derived or estimated.
+A table stands between `<!-- table: NAME -->` and `<!-- end -->` in any of these documents, a sentence between
+`<!-- sentence: NAME -->` and `<!-- end -->`. NAME is one of TABLES or SENTENCES below. Medians, intervals and ratios are
+computed here; nothing is estimated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import claims
+import curves
+import headline
 import numpy as np
+from contest import peer_table, rate_table
 from scores import (
     MISSING,
     Results,
@@ -27,9 +32,7 @@ from scores import (
     middle,
     millions,
     number,
-    peers,
     percent,
-    readme,
     seconds,
     start_up,
     steady,
@@ -37,8 +40,8 @@ from scores import (
 )
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-OPENING = "<!-- table:"
+BLOCK = re.compile(r"(<!-- (?:table|sentence): ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+OPENING = re.compile(r"<!-- (?:table|sentence):")
 NUMBER = re.compile(r"(not in )?-?[\d.,]+( M| %| s)?|\N{EN DASH}")
 """A cell that is aligned to the right."""
 SAMPLED = ("Pendulum-v1", "HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5")
@@ -184,11 +187,16 @@ def as_recorded(value: float | str | None, unit: str | None) -> str:
 
 
 TABLES: dict[str, Callable[[Results], Rows]] = {
-    "results": readme,
     "time-to-score": time_to_score,
     "start-up": start_up,
     "steady": steady,
-    "peers": peers,
+    "peers": peer_table,
+    "rates": rate_table,
+    "claims": claims.claims,
+    "ablation-batch": claims.batch_sizes,
+    "ablation-samplers": claims.samplers,
+    "ablation-transport": claims.transports,
+    "ablation-devices": claims.devices,
     "learner": learner,
     "sampling": sampling,
     "sampler-step": sampler_step,
@@ -197,6 +205,11 @@ TABLES: dict[str, Callable[[Results], Rows]] = {
     "tuner-h200": lambda results: tuner(results, "h200"),
     "exponents": exponents,
     **{f"log-{table_id}": partial(recorded, table_id=table_id) for table_id in LOG},
+}
+SENTENCES: dict[str, Callable[[Results], str]] = {"headline": headline.sentence}
+PICTURES: dict[str, Callable[[Results], str]] = {
+    "docs/headline.svg": headline.draw,
+    "docs/curves.svg": curves.draw,
 }
 
 
@@ -209,29 +222,34 @@ def markdown(rows: Rows) -> str:
 
 
 def documents(root: Path) -> Iterable[Path]:
-    """Where tables may stand."""
+    """Where tables and sentences may stand."""
     return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def rewrite(text: str, results: Results) -> str:
-    """A document with its tables as the results say."""
-    if len(BLOCK.findall(text)) != text.count(OPENING):
-        sys.exit(f"A table has no name or no end: write {OPENING} NAME --> and <!-- end -->.")
+    """A document as the results say."""
+    if len(BLOCK.findall(text)) != len(OPENING.findall(text)):
+        sys.exit("A table has no name or no end: write <!-- table: NAME --> and <!-- end -->.")
 
-    def table(block: re.Match[str]) -> str:
-        opening, name, end = block.groups()
-        if name not in TABLES:
-            sys.exit(f"There is no table {name!r}. There are: {', '.join(TABLES)}.")
-        return f"{opening}{markdown(TABLES[name](results))}{end}"
+    def block(match: re.Match[str]) -> str:
+        opening, name, end = match.groups()
+        if name in SENTENCES:
+            return f"{opening}{SENTENCES[name](results)}\n{end}"
+        if name in TABLES:
+            return f"{opening}{markdown(TABLES[name](results))}{end}"
+        sys.exit(f"There is no table {name!r}. There are: {', '.join([*TABLES, *SENTENCES])}.")
 
-    return BLOCK.sub(table, text)
+    return BLOCK.sub(block, text)
 
 
 def stale(root: Path) -> dict[Path, str]:
-    """The documents whose tables are not current, and what they should say."""
+    """The documents and pictures that are not current, and what they should say."""
     results = Results(root / "bench" / "results")
-    texts = {path: path.read_text() for path in documents(root)}
-    return {path: new for path, text in texts.items() if (new := rewrite(text, results)) != text}
+    wanted = {path: rewrite(path.read_text(), results) for path in documents(root)}
+    wanted |= {root / name: draw(results) for name, draw in PICTURES.items()}
+    return {
+        path: new for path, new in wanted.items() if not path.exists() or path.read_text() != new
+    }
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:

@@ -29,7 +29,10 @@ LINK = re.compile(
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
 """A link or a picture, or code, in which nothing is a link."""
-DRAWING = re.compile(r"!\[[^\]]*\]\((?P<file>[\w/.]*concepts\.svg)\)")
+DRAWING = re.compile(r"!\[[^\]]*\]\((?P<file>(?:concepts|headline|curves)\.svg)\)")
+
+DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{ (?P<rule>[^}]*\}) \}")
+"""The colours of a drawing on dark pages."""
 
 
 def sources() -> dict[str, str]:
@@ -93,8 +96,9 @@ def in_repository(file: str) -> str | None:
 
 def drawing(match: re.Match[str]) -> str:
     """A drawing as part of the page, so that its colours follow the switch between light and dark."""
-    svg = (ROOT / "docs" / match["file"]).read_text()
-    return f'<figure class="drawing">{svg.strip()}</figure>'
+    svg = (ROOT / "docs" / match["file"]).read_text().strip()
+    svg = DARK.sub(r'[data-md-color-scheme="slate"] \g<rule>', svg)
+    return f'<figure class="drawing">{svg}</figure>'
 
 
 def gather(folder: Path) -> None:

@@ -18,10 +18,10 @@ class Config(OffPolicyConfig):
 
 
 def build(config, spec, arithmetic="float32"):
-    from spreeze.networks import mlp_network, tanh_gaussian
+    from spreeze.networks import tanh_gaussian
 
     policy = config.policy_network(spec, arithmetic)
-    q_network = mlp_network([spec.obs_size + spec.action_size, *config.widths(), 1], arithmetic)
+    q_network = config.critic_network(spec, arithmetic, 1)
 
     def soft_value(actor, critic, obs, noise):
         action, log_prob = tanh_gaussian(policy(actor, obs), noise)

@@ -66,5 +66,5 @@ def random_batch(algorithm: Algorithm, num: int, seed: int = 0) -> Batch:
     """A random batch, as an update receives it."""
     data = torch.from_numpy(as_matrix(random_rows(algorithm, num, seed)).copy())
     uniform = (torch.arange(num) + 0.5) / num
-    columns, steps = layout_of(algorithm).columns(), algorithm.config.row_format().segment
-    return gather(data, draw(data, torch.tensor([0, num]), uniform), columns, steps)
+    steps = algorithm.config.row_format().segment
+    return gather(data, draw(data, torch.tensor([0, num]), uniform), layout_of(algorithm), steps)

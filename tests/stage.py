@@ -13,6 +13,7 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.machine.facts import Machine
 from spreeze.roles.context import Context, Job, join, start
 from spreeze.run.plan import make_plan
+from spreeze.settings.auto.images import with_stack
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.wires.arena import Arena
 
@@ -22,7 +23,14 @@ EPISODE_STEPS, EPISODES = 5, 2
 class Stage:
     """Three samplers and an evaluator on CountEnv; the learner is what the test writes."""
 
-    def __init__(self, folder: Path, threads: bool = False, **knobs: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        threads: bool = False,
+        env: Any = fakes.CountEnv,
+        algo: str = "auto",
+        **knobs: Any,
+    ) -> None:
         self.threads = threads
         knobs = {
             "device": "cpu",
@@ -35,12 +43,12 @@ class Stage:
         }
         (folder / "metrics").mkdir()
         (folder / "checkpoints").mkdir()
-        spec = inspect_env(fakes.CountEnv, "x")
-        plan = make_plan(config_with(default_config(env="x"), knobs), spec, Machine(8, 8 << 30, ()))
-        self.arena, self.seconds = Arena.create(plan.blocks), 0.0
-        self._job = lambda role, index: Job(
-            role, index, plan.config, spec, fakes.CountEnv, folder, 0.0
+        spec = with_stack(inspect_env(env, "x"), "auto")
+        plan = make_plan(
+            config_with(default_config(env="x", algo=algo), knobs), spec, Machine(8, 8 << 30, ())
         )
+        self.arena, self.seconds = Arena.create(plan.blocks), 0.0
+        self._job = lambda role, index: Job(role, index, plan.config, spec, env, folder, 0.0)
         self._roles: list[tuple[Context, Iterator[None]]] = []
         self.evaluator, self.evaluates = self.role("evaluator")
         self.samplers = [self.role("sampler", i) for i in range(3)]

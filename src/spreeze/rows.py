@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.images import FrameLayout
 from spreeze.spec import EnvSpec, Floats
 
 if TYPE_CHECKING:
@@ -36,6 +37,23 @@ class Field:
 
 
 @dataclass(frozen=True)
+class Film:
+    """A row with images: consecutive transitions of one environment, and each of their frames once.
+
+    Transitions name their frames by position. At its start a film repeats the few frames of the film before it that
+    its first stacks need.
+    """
+
+    frames: FrameLayout
+    steps: int
+    """Transitions in a film."""
+    capacity: int
+    """Frames in a film: those that its transitions start from, their context, and the last ones of truncated episodes."""
+    whole: bool
+    """Whether updates draw whole films, as segments, and not transitions."""
+
+
+@dataclass(frozen=True)
 class Layout:
     """The fields of a row and their offsets, in shared memory, in the replay and in batches.
 
@@ -44,6 +62,8 @@ class Layout:
     """
 
     fields: tuple[Field, ...]
+    film: Film | None = None
+    """How a row keeps frames; None without images."""
 
     @property
     def dtype(self) -> np.dtype[np.void]:
@@ -63,7 +83,22 @@ class Layout:
     @property
     def slack_rows(self) -> int:
         """Spare rows of a replay, for rows that arrive while the GPU reads the others: up to 64 MB of them."""
-        return max(1024, min(32_768, (64 << 20) // self.row_bytes))
+        fewest = 64 if self.film is not None else 1024
+        return max(fewest, min(32_768, (64 << 20) // self.row_bytes))
+
+    @property
+    def drawn_steps(self) -> int:
+        """How many transitions of a row can be drawn, each for itself; 1 if rows are drawn whole."""
+        return self.film.steps if self.film is not None and not self.film.whole else 1
+
+    @property
+    def drawn_bytes(self) -> int:
+        """Bytes of what updates draw: a row, or a transition's part of it."""
+        return -(-self.row_bytes // self.drawn_steps)
+
+    def rows_for(self, drawn: int) -> int:
+        """The rows that have so many of what updates draw."""
+        return max(drawn // self.drawn_steps, 1)
 
     def size(self, name: str) -> int:
         """Numbers in the field `name`."""
@@ -96,6 +131,25 @@ class RowFormat:
 
 TRANSITION = RowFormat()
 """One step, undiscounted, nothing optional."""
+FILM_STEPS = 128
+"""Transitions in a film of which updates draw single ones. With more, rows arrive later; with fewer, more frames are
+kept twice."""
+SPARE_FRAMES = 1
+"""Frames of a film for the ends of truncated episodes. With more of those, it ends early and repeats transitions."""
+
+
+def steps_in_row(spec: EnvSpec, form: RowFormat) -> int:
+    """Transitions that are stored in one row."""
+    return FILM_STEPS if spec.images and form.segment == 1 else form.segment
+
+
+def film_of(spec: EnvSpec, form: RowFormat) -> Film | None:
+    """How rows of this form keep frames; None without images."""
+    if not spec.images:
+        return None
+    steps = steps_in_row(spec, form)
+    capacity = spec.stack - 1 + steps + form.n_step + SPARE_FRAMES
+    return Film(spec.frames, steps, capacity, form.segment > 1)
 
 
 def row_layout(spec: EnvSpec, form: RowFormat = TRANSITION) -> Layout:
@@ -104,21 +158,26 @@ def row_layout(spec: EnvSpec, form: RowFormat = TRANSITION) -> Layout:
     `discount` replaces `done`: gamma to the power of the steps covered, and 0 after a true termination,
     so no loss has to know about truncation. `action` is in [-1, 1], or an index. `version` is that of
     the weights that chose it. In a segment `ended` marks the last step of an episode, across which
-    no return may be summed.
+    no return may be summed. With images, `obs` and `next_obs` are the positions of frames in the row's film, and
+    `back` is how many frames before `obs` belong to its episode, as far as a stack reaches.
     """
-    steps = form.segment
+    film, steps = film_of(spec, form), steps_in_row(spec, form)
+    size = spec.obs_size if film is None else 1
     fields = [
-        Field("obs", steps * spec.obs_size),
+        Field("obs", steps * size),
         Field("action", steps * spec.action_size),
         Field("reward", steps),
         Field("discount", steps),
-        Field("next_obs", steps * spec.obs_size),
+        Field("next_obs", steps * size),
     ]
-    if steps > 1:
+    if film is not None:
+        fields.insert(0, Field("frames", film.capacity * film.frames.words))
+        fields.append(Field("back", steps))
+    if form.segment > 1:
         fields += [Field("log_prob", steps), Field("ended", steps)]
     if form.past_return:
         fields.append(Field("past_return", steps))
-    return Layout((*fields, Field("version", 1, "<u4")))
+    return Layout((*fields, Field("version", 1, "<u4")), film)
 
 
 class Batch(NamedTuple):

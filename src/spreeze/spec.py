@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spreeze.errors import DamagedFile
+from spreeze.images import Bytes, FrameLayout, Image, leaf
 
 Floats = NDArray[np.float32]
 
@@ -63,9 +64,8 @@ class ObsPart:
 
     def flatten(self, obs: Any) -> Floats:
         """This part of one observation, or of a batch of them."""
-        for key in self.path:
-            obs = obs[key]
-        array = np.asarray(obs)
+        value = leaf(obs, self.path)
+        array = np.asarray(value)
         lead = array.shape[: array.ndim - len(self.shape)]
         if array.shape[len(lead) :] != self.shape:
             name = ".".join(map(str, self.path))
@@ -75,7 +75,7 @@ class ObsPart:
         choices = array.reshape(*lead, len(self.sizes)) - np.array(self.starts)
         if np.any((choices < 0) | (choices >= self.sizes)):
             name = ".".join(map(str, self.path))
-            raise ValueError(f"{name} is {obs}, which is not a value of its discrete space")
+            raise ValueError(f"{name} is {value}, which is not a value of its discrete space")
         out = np.zeros((*lead, self.size), np.float32)
         firsts = np.cumsum((0, *self.sizes[:-1]))
         np.put_along_axis(out, choices + firsts, 1, axis=-1)
@@ -86,6 +86,31 @@ def flatten_obs(parts: tuple[ObsPart, ...], obs: Any) -> Floats:
     """An observation, or a batch of them, as one vector in the order of `gymnasium.spaces.flatten`."""
     flat: Floats = np.concatenate([part.flatten(obs) for part in parts], axis=-1)
     return flat
+
+
+def pack_frame(
+    images: tuple[Image, ...], parts: tuple[ObsPart, ...], obs: Any, num_envs: int | None = None
+) -> Bytes:
+    """An observation with images as one frame, or those of `num_envs` environments; ValueError if it does not fit."""
+    layout = FrameLayout(images, sum(part.size for part in parts))
+    lead = () if num_envs is None else (num_envs,)
+    frame: Bytes = np.zeros((*lead, 4 * layout.words), np.uint8)
+    pixels, numbers = layout.split_frame(frame)
+    end = 0
+    for image in images:
+        array = np.asarray(leaf(obs, image.path))
+        if array.dtype != np.uint8 or array.shape != (*lead, *image.shape):
+            raise ValueError(
+                f"{image.name} has shape {array.shape} and type {array.dtype}; it should be an image of shape "
+                f"{(*lead, *image.shape)} and type uint8"
+            )
+        pixels[..., end : end + image.size] = array.reshape(*lead, image.size)
+        end += image.size
+    if parts:
+        numbers[:] = flatten_obs(parts, obs)
+        if not np.all(np.isfinite(numbers)):
+            raise ValueError("an observation has numbers that are not finite")
+    return frame
 
 
 class Trap(StrEnum):
@@ -122,7 +147,11 @@ class EnvSpec:
     traps: tuple[Trap, ...] = ()
     """What was noticed when it was inspected, and what the user should know."""
     obs_parts: tuple[ObsPart, ...] = ()
-    """The leaves of a Dict, Tuple or discrete observation, in flat order; empty for a Box."""
+    """The leaves of a Dict, Tuple or discrete observation that are no images, in flat order; empty for a Box."""
+    images: tuple[Image, ...] = ()
+    """The images of an observation, in the order of its space."""
+    stack: int = 1
+    """How many of the newest frames the policy sees."""
     num_actions: int | None = None
     """The number of discrete actions; None for continuous actions, which have bounds instead."""
     first_action: int = 0
@@ -134,9 +163,24 @@ class EnvSpec:
         return self.num_actions is not None
 
     @property
+    def frames(self) -> FrameLayout:
+        """How observations with images lie in memory."""
+        return FrameLayout(self.images, sum(part.size for part in self.obs_parts), self.stack)
+
+    @property
     def obs_size(self) -> int:
-        """Length of a flattened observation."""
-        return math.prod(self.obs_shape)
+        """Numbers that a network reads: those of a flattened observation, or of a stack of frames."""
+        return self.frames.stack_numbers if self.images else math.prod(self.obs_shape)
+
+    @property
+    def vector_size(self) -> int:
+        """The last of those, which are no pixels. Only they are normalised."""
+        return self.frames.numbers if self.images else self.obs_size
+
+    @property
+    def obs_width(self) -> int:
+        """Elements of an observation as samplers keep it: numbers, or the bytes of a frame."""
+        return 4 * self.frames.words if self.images else self.obs_size
 
     @property
     def action_size(self) -> int:
@@ -168,8 +212,10 @@ class EnvSpec:
         """The inverse of `to_json`. The data may come from anywhere; DamagedFile if they make no sense."""
         try:
             parts = tuple(ObsPart(**_tuples(part)) for part in data.get("obs_parts", ()))
+            images = tuple(Image(**_tuples(image)) for image in data.get("images", ()))
             traps = tuple(Trap(trap) for trap in data.get("traps", ()))
-            spec = EnvSpec(**_tuples(data) | {"obs_parts": parts, "traps": traps})
+            read = {"obs_parts": parts, "traps": traps, "images": images}
+            spec = EnvSpec(**_tuples(data) | read)
             wrong = next((name for name, fine in spec._checks() if not fine), None)
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise DamagedFile(f"the description of the environment is damaged: {error}.") from None
@@ -196,8 +242,11 @@ class EnvSpec:
             value = getattr(self, name)
             yield name, _finite(value) and len(value) == bounds
         yield "obs_parts", all(part.makes_sense() for part in self.obs_parts)
-        sizes = sum(part.size for part in self.obs_parts) if self.obs_parts else self.obs_size
-        yield "obs_parts", sizes == self.obs_size
+        yield "images", all(image.makes_sense() for image in self.images)
+        yield "stack", type(self.stack) is int and 1 <= self.stack <= 64
+        one = math.prod(self.obs_shape)
+        sizes = sum(part.size for part in self.obs_parts) + self.frames.image_bytes
+        yield "obs_parts", sizes == one or not (self.obs_parts or self.images)
 
 
 def _tuples(data: dict[str, Any]) -> dict[str, Any]:

@@ -94,10 +94,22 @@ def test_files_without_a_page_are_linked_where_the_repository_is_known(
     assert found == f"See {link if repository else 'the `tests`'} and `[code](../tests)`."
 
 
-def test_the_drawing_is_part_of_its_page(site: Path) -> None:
-    page = (site / "concepts.html").read_text()
-    assert '<svg class="roles"' in page
-    assert 'src="concepts.svg"' not in page
+@pytest.mark.parametrize(
+    ("name", "file", "drawing"),
+    [
+        ("concepts", "concepts.svg", "roles"),
+        ("benchmarks", "headline.svg", "plot"),
+        ("benchmarks", "curves.svg", "plot"),
+    ],
+)
+def test_drawings_are_part_of_their_pages_and_follow_the_switch_of_the_page(
+    site: Path, name: str, file: str, drawing: str
+) -> None:
+    page = (site / f"{name}.html").read_text()
+    assert f'<svg class="{drawing}"' in page
+    assert f'src="{file}"' not in page
+    assert "prefers-color-scheme: dark) {" not in page
+    assert f'[data-md-color-scheme="slate"] .{drawing} {{' in page
 
 
 def test_the_python_pages_have_every_public_name(site: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tables in the documents say what bench/results says."""
+"""Tables, pictures and sentences in the documents say what bench/results says."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def copy(tmp_path: Path) -> Path:
     """The documents and results, to be changed."""
     (tmp_path / "docs").mkdir()
-    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*.svg")]:
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
     shutil.copytree(ROOT / "bench" / "results", tmp_path / "bench" / "results")
     return tmp_path
 
 
 def sources(tables: ModuleType) -> set[str]:
-    """The results that tables are made of."""
+    """The results that tables, sentences and pictures are made of."""
     results = tables.Results(ROOT / "bench" / "results")
-    for table in tables.TABLES.values():
-        table(results)
+    for made in (tables.TABLES | tables.SENTENCES | tables.PICTURES).values():
+        made(results)
     return set(results.files)
 
 
@@ -94,7 +94,7 @@ def test_a_changed_number_in_a_document_is_noticed(tables: ModuleType, copy: Pat
                 seen.add(block.group(2))
                 break
         path.write_text(text)
-    assert seen >= set(tables.TABLES) - {"results"}
+    assert seen >= {*tables.TABLES, *tables.SENTENCES}
 
 
 def test_a_changed_result_is_noticed(tables: ModuleType, copy: Path) -> None:
@@ -129,21 +129,31 @@ def test_every_recorded_table_is_in_the_log(tables: ModuleType) -> None:
     assert [table["id"] for table in kept] == list(tables.LOG)
 
 
-def test_readme_has_one_number_in_a_cell(tables: ModuleType, copy: Path) -> None:
+def test_a_changed_picture_is_noticed(tables: ModuleType, copy: Path) -> None:
+    for name in tables.PICTURES:
+        path = copy / name
+        text = path.read_text()
+        path.write_text(text.replace("Spreeze", "Spruce", 1))
+        assert list(tables.stale(copy)) == [path]
+        path.unlink()
+        assert list(tables.stale(copy)) == [path]
+        tables.main([], copy)
+        assert path.read_text() == text
+
+
+def test_what_is_not_current_is_said_or_written(tables: ModuleType, copy: Path) -> None:
     readme = copy / "README.md"
-    readme.write_text("before\n<!-- table: results -->\n<!-- end -->\nafter\n")
+    readme.write_text("before\n<!-- sentence: headline -->\n<!-- end -->\nafter\n")
     with pytest.raises(SystemExit) as ended:
         tables.main(["--check"], copy)
     assert ended.value.code not in (0, None)
     tables.main([], copy)
     tables.main(["--check"], copy)  # would exit
-    before, opening, header, _, *rows, end, after = readme.read_text().splitlines()
+    before, opening, sentence, end, after = readme.read_text().splitlines()
     assert (before, after, end) == ("before", "after", "<!-- end -->")
-    assert opening == "<!-- table: results -->"
-    assert header == "| task | machine | first run, s | prepared, s | best peer measured, s |"
-    cells = [row.strip("| ").split(" | ") for row in rows]
-    assert all(len(row) == 5 for row in cells)
-    assert all(re.fullmatch(r"[\d,.]+|\N{EN DASH}", cell) for row in cells for cell in row[2:])
+    assert opening == "<!-- sentence: headline -->"
+    assert sentence.startswith("A first run of Spreeze")
+    assert sentence.endswith(".")
 
 
 def test_medians_count_runs_that_did_not_get_there(tables: ModuleType) -> None:
@@ -154,7 +164,12 @@ def test_medians_count_runs_that_did_not_get_there(tables: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["<!-- table: none -->\n<!-- end -->\n", "<!-- table: peers -->\n"]
+    "text",
+    [
+        "<!-- table: none -->\n<!-- end -->\n",
+        "<!-- table: peers -->\n",
+        "<!-- sentence: headline -->\n",
+    ],
 )
 def test_a_wrong_marker_is_refused(tables: ModuleType, copy: Path, text: str) -> None:
     (copy / "README.md").write_text(text)

@@ -181,6 +181,7 @@ class Harm:
             raise AssertionError(f"after {what}: no progress\n{self.said}") from None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 @pytest.mark.fault("F14")
 @pytest.mark.fault("F28")
@@ -200,6 +201,7 @@ def test_a_run_goes_on_after_any_fault_in_a_role(
     assert counts["killed"] >= sum(f.endswith(":kill") for f in chain.from_iterable(by_lane))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 @pytest.mark.fault("F07")
 @pytest.mark.fault("F14")

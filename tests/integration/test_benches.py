@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from spreeze.bench import wires
+from spreeze.bench.ablations import run_facts
 from spreeze.bench.commands import main
 from spreeze.bench.time_to_score import usual_target
 from spreeze.errors import RunFailed, UsageError
@@ -20,9 +21,9 @@ def test_wires_are_measured_against_queue_pipe_and_file(tmp_path: Path) -> None:
     facts = json.loads(file.read_text())
     assert facts["torn_reads"] == 0
     assert facts["bytes_hz"] == pytest.approx(facts["rows_hz"] * facts["row_bytes"])
-    names = ("rows_hz", "queue_rows_hz", "pipe_rows_hz")
-    assert all(facts[name] > 0 for name in names)
-    assert all(facts[name] > 0 for name in ("latency_us", "file_latency_us", "queue_latency_us"))
+    for means in ("", "queue_", "pipe_", "file_"):
+        assert facts[f"{means}rows_hz"] > 0
+        assert facts[f"{means}latency_us"] > 0
 
 
 def test_too_short_a_time_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +31,21 @@ def test_too_short_a_time_is_told_without_a_traceback(monkeypatch: pytest.Monkey
     monkeypatch.setattr(wires, "_policy_by_file", lambda _seconds: wires.Latencies([]))
     with pytest.raises(RunFailed, match=r"no weights arrived by file .*longer --seconds"):
         main(["wires", "--seconds", "1"], 0.0)
+
+
+def test_a_run_is_measured_with_its_rates_and_its_use_of_the_machine() -> None:
+    facts = run_facts("Pendulum-v1", 4.0)
+    assert facts["transition_hz"] > facts["update_hz"] > 0
+    assert facts["sample_hz"] > 0
+    assert facts["cpu_percent"] >= facts["cpu_percent/learner"] > 0
+
+
+def test_rows_of_several_steps_are_counted_as_so_many_transitions() -> None:
+    """PPO learns from segments."""
+    facts = run_facts("CartPole-v1", 3.0)
+    assert facts["algo"] == "ppo"
+    per_update = facts["transition_hz"] / facts["update_hz"]
+    assert per_update == pytest.approx(64 * facts["batch_size"], rel=0.2)
 
 
 def test_a_torn_read_would_be_seen() -> None:

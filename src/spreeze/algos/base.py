@@ -7,72 +7,34 @@ compilation. Samplers need no torch: the config states the format of rows and of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from spreeze.algos.network_knobs import NetworkConfig
 from spreeze.algos.schedules import Schedule, scheduled
-from spreeze.knobs import Auto, Effect, KnobGroup, knob, knobs_of
-from spreeze.policy import Head, LastingNoise, PolicyForm
+from spreeze.knobs import Auto, Effect, knob, knobs_of
+from spreeze.policy import LastingNoise
 from spreeze.rows import RowFormat
-from spreeze.spec import Activation, Floats
+from spreeze.spec import Floats
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
-    from torch.nn import Module
 
-    from spreeze.networks import Arithmetic, Network, Shapes, Style
+    from spreeze.networks import Shapes
     from spreeze.rows import Batch
     from spreeze.spec import EnvSpec
 
 Metrics = dict[str, "Tensor"]
 
 
-class BuiltPolicy(NamedTuple):
-    """A policy, as it is trained and as it acts."""
-
-    network: Network
-    form: PolicyForm
-    why_torch: str = ""
-    """Why numpy cannot run it; empty if it can."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class AlgoConfig(KnobGroup):
+class AlgoConfig(NetworkConfig):
     """Knobs that every algorithm has."""
 
     has_actor: ClassVar[bool] = True
     """Whether an actor learns beside the critic. Only then can training be split over two devices."""
 
     gamma: float = knob(0.99, "Discount per env step.", low=0, high=1, effect=Effect.DATA)
-    hidden: tuple[int, ...] | Auto = knob(
-        "auto",
-        "Width of each hidden layer, in actor and critic. Auto: 64 64 for small tasks, else 256 256.",
-        low=1,
-        high=65_536,
-        effect=Effect.NETWORK,
-    )
-    actor_hidden: tuple[int, ...] | None = knob(
-        None,
-        "The same for the actor alone. None: as --algo.hidden.",
-        low=1,
-        high=65_536,
-        effect=Effect.NETWORK,
-    )
-    critic_hidden: tuple[int, ...] | None = knob(
-        None,
-        "The same for the critic alone. None: as --algo.hidden.",
-        low=1,
-        high=65_536,
-        effect=Effect.NETWORK,
-    )
-    activation: Activation = knob(
-        "relu", "What follows each hidden layer, in actor and critic.", effect=Effect.NETWORK
-    )
-    residual: bool = knob(
-        False,
-        "Add its input to each hidden layer behind another one of the same width, in actor and critic.",
-        effect=Effect.NETWORK,
-    )
     lr: float | Auto = knob(
         "auto",
         "Adam's learning rate. Auto: follows the batch size.",
@@ -94,17 +56,6 @@ class AlgoConfig(KnobGroup):
         "Clip the gradient of each network to this norm. None: no clipping.",
         low=1e-6,
         high=1e9,
-    )
-    layer_norm: bool = knob(
-        False, "Layer normalisation in the critic, before the activation.", effect=Effect.NETWORK
-    )
-    actor_layer_norm: bool = knob(
-        False, "Layer normalisation in the actor, before the activation.", effect=Effect.NETWORK
-    )
-    normalise_obs: bool = knob(
-        False,
-        "Normalise observations by their running mean and standard deviation, which the policy carries.",
-        effect=Effect.NETWORK,
     )
     normalise_reward: bool = knob(
         False,
@@ -129,72 +80,6 @@ class AlgoConfig(KnobGroup):
     def problems(self) -> list[str]:
         """What is wrong with these knobs together; each knob's type and bounds are checked elsewhere."""
         return []
-
-    def head(self, spec: EnvSpec) -> Head:
-        """What the policy's last layer means."""
-        return "tanh_gaussian"
-
-    def policy_form(self, spec: EnvSpec) -> PolicyForm:
-        """The policy that samplers run and users deploy."""
-        return PolicyForm(
-            hidden=self._widths(self.actor_hidden),
-            head=self.head(spec),
-            normalised=self.normalise_obs,
-            layer_norm=self.actor_layer_norm,
-            activation=self.activation,
-            residual=self.residual,
-        )
-
-    def policy_module(self, inputs: int, outputs: int) -> Module | None:
-        """Your own network for the policy: a torch module from this many inputs to this many outputs.
-
-        None: the layers that the knobs say. Import torch inside, since samplers read this class without it.
-        """
-        return None
-
-    @property
-    def has_policy_module(self) -> bool:
-        """Whether the policy is a torch module of the user's."""
-        return type(self).policy_module is not AlgoConfig.policy_module
-
-    def policy_network(self, spec: EnvSpec, arithmetic: Arithmetic) -> Network:
-        """The policy as the losses train it. Needs torch, like the next."""
-        return self.build_policy(spec, arithmetic).network
-
-    def build_policy(self, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> BuiltPolicy:
-        """The policy, as it is trained and as it acts."""
-        from spreeze.networks import Style, mlp_network, policy_from_module
-
-        form = self.policy_form(spec)
-        if not self.has_policy_module:
-            style = Style(form.activation, form.layer_norm, form.residual)
-            return BuiltPolicy(mlp_network(form.sizes(spec), arithmetic, style=style), form)
-        sizes = spec.obs_size, form.outputs(spec)
-        made = policy_from_module(lambda: self.policy_module(*sizes), *sizes, arithmetic)
-        network, dense, why_not = made
-        if dense is None:
-            form = replace(form, hidden=(), module=network.shapes.items)
-            return BuiltPolicy(network, form, why_not)
-        activation, layer_norm, residual = dense.style
-        hidden = dense.sizes[1:-1]
-        form = replace(
-            form, hidden=hidden, activation=activation, layer_norm=layer_norm, residual=residual
-        )
-        return BuiltPolicy(network, form)
-
-    def widths(self) -> tuple[int, ...]:
-        """Widths of the critic's hidden layers, once they are known."""
-        return self._widths(self.critic_hidden)
-
-    def _widths(self, own: tuple[int, ...] | None) -> tuple[int, ...]:
-        assert self.hidden != "auto", "settings.auto.resolve replaces it"
-        return tuple(self.hidden if own is None else own)
-
-    def critic_style(self) -> Style:
-        """What the critic does between its matrices."""
-        from spreeze.networks import Style
-
-        return Style(self.activation, self.layer_norm, self.residual)
 
     def row_format(self) -> RowFormat:
         """What samplers write."""

@@ -29,14 +29,8 @@ def build(config: DDPGConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32")
     """DDPG for one environment."""
     import torch
 
-    from spreeze.networks import mlp_network
-
     policy = config.policy_network(spec, arithmetic)
-    q_network = mlp_network(
-        [spec.obs_size + spec.action_size, *config.widths(), 1],
-        arithmetic,
-        style=config.critic_style(),
-    )
+    q_network = config.critic_network(spec, arithmetic, 1)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return policy.init(generator), q_network.init(generator)

@@ -45,15 +45,10 @@ class FastSACConfig(CategoricalConfig, SoftConfig):
 
 def build(config: FastSACConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") -> Algorithm:
     """FastSAC for one environment."""
-    from spreeze.networks import CategoricalCritics, SoftActor, mlp_network
+    from spreeze.networks import CategoricalCritics, SoftActor
 
     act = SoftActor(config.policy_network(spec, arithmetic), config.init_alpha)
-    network = mlp_network(
-        [spec.obs_size + spec.action_size, *config.widths(), config.num_atoms],
-        arithmetic,
-        ensemble=2,
-        style=config.critic_style(),
-    )
+    network = config.critic_network(spec, arithmetic, config.num_atoms, ensemble=2)
     critics = CategoricalCritics(network, config.num_atoms, LARGEST_RETURN)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:

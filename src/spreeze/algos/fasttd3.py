@@ -40,15 +40,10 @@ def build(config: FastTD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float3
     """FastTD3 for one environment."""
     import torch
 
-    from spreeze.networks import CategoricalCritics, mlp_network
+    from spreeze.networks import CategoricalCritics
 
     policy = config.policy_network(spec, arithmetic)
-    network = mlp_network(
-        [spec.obs_size + spec.action_size, *config.widths(), config.num_atoms],
-        arithmetic,
-        ensemble=2,
-        style=config.critic_style(),
-    )
+    network = config.critic_network(spec, arithmetic, config.num_atoms, ensemble=2)
     critics = CategoricalCritics(network, config.num_atoms, LARGEST_RETURN)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spreeze.algos.base import AlgoConfig, Algorithm, Metrics
 from spreeze.algos.schedules import Schedule, scheduled
-from spreeze.knobs import Auto, Effect, knob
+from spreeze.knobs import Effect, knob
 from spreeze.policy import Head
 from spreeze.rows import RowFormat
 
@@ -38,7 +38,6 @@ in a task that only punishes, before the first success, scaling them up would mo
 class PPOConfig(AlgoConfig):
     """Asynchronous proximal policy optimisation."""
 
-    lr: float | Auto = 1e-3
     max_grad_norm: float | None = 0.5
     normalise_obs: bool = True
     normalise_reward: bool = True
@@ -95,12 +94,10 @@ def build(config: PPOConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     """PPO for one environment."""
     import torch
 
-    from spreeze.networks import Shapes, mlp_network
+    from spreeze.networks import Shapes
 
     policy = config.policy_network(spec, arithmetic)
-    value = mlp_network(
-        [spec.obs_size, *config.widths(), 1], arithmetic, style=config.critic_style()
-    )
+    value = config.critic_network(spec, arithmetic, 1, with_action=False)
     log_std_shape = () if spec.discrete else (("log_std", (spec.action_size,)),)
     actor_shapes = Shapes((*policy.shapes.items, *log_std_shape))
 

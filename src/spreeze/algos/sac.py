@@ -35,15 +35,10 @@ def build(
 
     Networks, and with them torch, are imported here: reading the knobs above stays fast.
     """
-    from spreeze.networks import SoftActor, mlp_network
+    from spreeze.networks import SoftActor
 
     act = SoftActor(config.policy_network(spec, arithmetic), config.init_alpha)
-    critics = critic_network or mlp_network(
-        [spec.obs_size + spec.action_size, *config.widths(), 1],
-        arithmetic,
-        ensemble=2,
-        style=config.critic_style(),
-    )
+    critics = critic_network or config.critic_network(spec, arithmetic, 1, ensemble=2)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return act.init(generator), critics.init(generator)

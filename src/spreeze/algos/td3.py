@@ -38,15 +38,8 @@ def build(config: TD3Config, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     """TD3 for one environment."""
     import torch
 
-    from spreeze.networks import mlp_network
-
     policy = config.policy_network(spec, arithmetic)
-    critics = mlp_network(
-        [spec.obs_size + spec.action_size, *config.widths(), 1],
-        arithmetic,
-        ensemble=2,
-        style=config.critic_style(),
-    )
+    critics = config.critic_network(spec, arithmetic, 1, ensemble=2)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:
         return policy.init(generator), critics.init(generator)

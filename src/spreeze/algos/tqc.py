@@ -46,16 +46,11 @@ def build(config: TQCConfig, spec: EnvSpec, arithmetic: Arithmetic = "float32") 
     """TQC for one environment."""
     import torch
 
-    from spreeze.networks import SoftActor, mlp_network
+    from spreeze.networks import SoftActor
 
     act = SoftActor(config.policy_network(spec, arithmetic), config.init_alpha)
     num = config.num_quantiles
-    critics = mlp_network(
-        [spec.obs_size + spec.action_size, *config.widths(), num],
-        arithmetic,
-        ensemble=config.num_critics,
-        style=config.critic_style(),
-    )
+    critics = config.critic_network(spec, arithmetic, num, ensemble=config.num_critics)
     kept = config.num_critics * (num - config.drop_per_critic)
 
     def init(generator: Generator) -> tuple[Tensor, Tensor]:

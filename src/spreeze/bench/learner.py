@@ -111,16 +111,16 @@ def _plain_round(algo: str, setup: UpdateSetup) -> tuple[Callable[[], None], int
     num = algorithm.config.critic_updates()
     if algo not in PLAIN:
         return Updater(dataclasses.replace(setup, state=own, chunk=num)).run_eager, num
-    plain, columns, rows = (
+    plain, layout, rows = (
         PLAIN[algo](algorithm, own, LR_AND_TAU),
-        replay.layout.columns(),
+        replay.layout,
         num * batch_size,
     )
 
     def plain_round() -> None:
         uniform = torch.rand(rows, device=replay.device)
         noise = torch.randn(2, rows, algorithm.spec.action_size, device=replay.device)
-        plain.update(gather(replay.data, draw(replay.data, replay.window, uniform), columns), noise)
+        plain.update(gather(replay.data, draw(replay.data, replay.window, uniform), layout), noise)
 
     return plain_round, num
 

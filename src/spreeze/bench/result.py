@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
+from contextlib import redirect_stdout
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spreeze.errors import UsageError
 from spreeze.machine.facts import cpu_name, detect_machine
 from spreeze.settings.checks import check_config
 from spreeze.settings.config import Config
+from spreeze.spec import EnvSpec
 from spreeze.store.files import write_json
+
+if TYPE_CHECKING:
+    from spreeze.algos import Entry
 
 
 def or_auto(value: int | None) -> int | str:
@@ -23,6 +29,39 @@ def check_seconds(seconds: float) -> None:
     """Refuse times that are too short to measure anything or absurdly long."""
     if not 0.5 <= seconds <= 3600:
         raise UsageError([f"--seconds {seconds}: must be from 0.5 to 3600."])
+
+
+def whole_numbers(option: str, text: str, most: int) -> list[int]:
+    """The numbers of a list with commas."""
+    numbers = text.split(",")
+    if not all(number.isdigit() and 0 < int(number) <= most for number in numbers):
+        raise UsageError(
+            [f"{option} {text}: must be whole numbers from 1 to {most}, such as 2,16."]
+        )
+    return [int(number) for number in numbers]
+
+
+def spec_of(env: str) -> EnvSpec:
+    """The sizes of an environment. What it prints does not mix with a result on standard output."""
+    from spreeze.envs.inspect import inspect_env
+    from spreeze.envs.messages import messages_to
+
+    with messages_to(None), redirect_stdout(sys.stderr):
+        return inspect_env(env, env)
+
+
+def find_algorithm_for(algo: str, spec: EnvSpec) -> Entry:
+    """An algorithm by its name, if it takes such actions."""
+    from spreeze.algos import find_algorithm
+
+    found = find_algorithm(algo)
+    if not found.takes(spec):
+        raise UsageError(
+            [
+                f"--algo {algo} does not support the actions of {spec.id}. Name another environment or algorithm."
+            ]
+        )
+    return found
 
 
 def checked(config: Config, seconds: float) -> Config:

@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from spreeze.envs.group import make_group
 from spreeze.envs.targets import make_env
 from spreeze.roles.context import Context, join, start
+from spreeze.rows import steps_in_row
 from spreeze.settings.config import resolved
 from spreeze.wires.arena import Arena, Block
+from spreeze.wires.experience import COMMITTED
 
 PARTS_ROUNDS = 200
 WORKING_SHARE = 0.9
@@ -107,7 +109,7 @@ class SamplerBench:
         self._ctx = ctx
         self._num_envs = resolved(ctx.config.sampler.envs_per_process)
         self._lane: NDArray[np.void] = ctx.experience._rows[ctx.job.index]
-        self._segment = ctx.config.hyper.row_format().segment
+        self._segment = steps_in_row(ctx.spec, ctx.config.hyper.row_format())
         self._rounds = (len(self._lane) // self._num_envs - 1) * self._segment
         self._references: dict[Side, Play] = {}
         self.pss_mb = 0.0
@@ -141,7 +143,8 @@ class SamplerBench:
     def prepare_references(self) -> None:
         """Make the same environments, with the actions that the sampler took and with random ones."""
         ctx, num = self._ctx, self._num_envs
-        num_rows = int(ctx.counters["env_steps"]) // (num * self._segment)
+        stored = int(ctx.experience._words[ctx.job.index, COMMITTED])
+        num_rows = min(int(ctx.counters["env_steps"]) // self._segment, stored) // num
         policy = ctx.make_policy()
         rows = self._lane["action"][: num_rows * num].reshape(num_rows, num, self._segment, -1)
         taken = rows.swapaxes(1, 2).reshape(num_rows * self._segment, num, -1)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from spreeze.bench.training import train_for
 from spreeze.errors import RunFailed
 from spreeze.run.start_up import Milestone
-from spreeze.store.rundir import RunDir
 
 
 def measure(
@@ -38,22 +35,9 @@ def measure(
 
 def _start(env: str, seconds: float, folder: Path, number: int, cache: str) -> dict[str, float]:
     """The milestones of one run."""
-    name = f"run-{number}"
-    command = ["train", env, "--time", f"{seconds}s", "--seed", str(number + 1)]
-    command += ["--runs", str(folder), "--name", name]
-    variables = {"XDG_CACHE_HOME": str(folder / cache), "SPREEZE_BACKGROUND": "0"}
-    done = subprocess.run(
-        [sys.executable, "-m", "spreeze", *command],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    start: dict[str, float] = {}
-    if done.returncode == 0:
-        start = RunDir(folder / name).read("summary")["start_up"]
+    flags, variables = ("--seed", str(number + 1)), {"XDG_CACHE_HOME": str(folder / cache)}
+    run = train_for(seconds, env, folder / f"run-{number}", flags, **variables)
+    start: dict[str, float] = run.read("summary")["start_up"]
     if Milestone.UPDATE.value not in start:
-        raise RunFailed(
-            f"{done.stderr}\nthe run made no update in {seconds:g} s; try a longer --seconds"
-        )
+        raise RunFailed(f"the run made no update in {seconds:g} s; try a longer --seconds")
     return start

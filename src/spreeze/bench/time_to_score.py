@@ -5,6 +5,7 @@ Each framework starts as a command, so imports count, and each is judged from ou
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ import numpy as np
 from spreeze.bench import trial
 from spreeze.bench.peers.environment import python_of, versions_of
 from spreeze.bench.peers.settings import FOLDER, Contestant
+from spreeze.bench.training import steps_per_row
 from spreeze.bench.trial import Program, Saved, Task, Trial
 from spreeze.errors import DamagedFile, RunFailed, UsageError
 from spreeze.store.curves import interval, iqm
@@ -196,13 +198,18 @@ def spreeze(task: Task, seed: int, folder: Path, cache: Path | None) -> Program:
         variables["XDG_CACHE_HOME"] = str(cache)
     run = RunDir(folder / "run")
 
+    @functools.cache
+    def batch_size() -> int:
+        rows = int(run.read("config")["config"]["learner"]["batch_size"])
+        return rows * steps_per_row(run)
+
     def newest() -> Saved | None:
         try:
             path = run.checkpoint("best")
             facts = json.loads((path / "config.json").read_text())
         except (UsageError, DamagedFile, OSError):
             return None
-        return Saved(str(path), facts["env_steps"], facts["updates"])
+        return Saved(str(path), facts["env_steps"], facts["updates"], batch_size())
 
     judge = driver(sys.executable, "judge", Contestant("spreeze"), task, seed, folder)
     return Program(train, judge, variables, newest)
@@ -213,10 +220,10 @@ def driven(peer: Contestant, task: Task, seed: int, folder: Path, python: str) -
 
     def newest() -> Saved | None:
         try:
-            number, env_steps, updates = json.loads((folder / "newest.json").read_text())
+            number, *counts = json.loads((folder / "newest.json").read_text())
         except FileNotFoundError:
             return None
-        return Saved(str(folder / f"policy-{number}"), env_steps, updates)
+        return Saved(str(folder / f"policy-{number}"), *counts)
 
     train, judge = (driver(python, what, peer, task, seed, folder) for what in ("train", "judge"))
     return Program(train, judge, dict(os.environ), newest)

@@ -20,17 +20,16 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from spreeze.bench.clock import POLL_S, Clock, Family
 from spreeze.errors import RunFailed
 from spreeze.machine.lifeline import adopt_orphans
 
-POLL_S = 0.01
 EPISODES = 10
 """Of one judgement, each of them fresh."""
 HELD = 5
 """So many judgements in a row at the target count as holding it."""
 CONFIRMED_EPISODES = 50
 """Played once more with the policy that reached the target."""
-KILL_AFTER_S = 10.0
 
 
 class Saved(NamedTuple):
@@ -39,6 +38,8 @@ class Saved(NamedTuple):
     policy: str
     env_steps: int
     updates: int
+    batch_size: int = 0
+    """Transitions of an update; 0 if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,12 @@ class Trial:
     """Mean return of fresh episodes of the policy that reached the target."""
     curve: list[list[float]] = field(default_factory=list)
     """Rows [time_s, env_steps, updates, return]."""
+    learned_rows: int = 0
+    """Transitions that updates went through, from the first row of the curve to the last."""
+    own_cores: float = 0.0
+    """Cores that its processes used, on average."""
+    gpu_percent: float | None = None
+    """Use of the GPUs just before each judgement, on average."""
     other_cores: float = 0.0
     """Cores that other programs used meanwhile, on average."""
     stolen_cores: float = 0.0
@@ -129,106 +136,6 @@ class Judge:
         self._process.communicate()
 
 
-class Use(NamedTuple):
-    """Seconds of CPU time."""
-
-    busy: float
-    """By all programs, with what the host has taken."""
-    stolen: float
-    family: float
-    """By a framework's processes."""
-
-    @classmethod
-    def until_now(cls, family: list[psutil.Process]) -> Use:
-        """Since the machine, and the processes, were started."""
-        cpu, used = psutil.cpu_times(), 0.0
-        for process in family:
-            with contextlib.suppress(psutil.Error):
-                used += sum(process.cpu_times()[:4])  # with children that have ended
-        busy = cpu.user + cpu.nice + cpu.system + cpu.irq + cpu.softirq + cpu.steal
-        return cls(busy, cpu.steal, used)
-
-
-class Family:
-    """All that this process has started since, directly or not. It adopts what a parent leaves behind."""
-
-    def __init__(self) -> None:
-        """From now on."""
-        self._strangers = set(psutil.Process().children())
-        adopt_orphans()
-
-    def members(self) -> list[psutil.Process]:
-        """The processes now, parents first."""
-        found = []
-        for child in psutil.Process().children():
-            if child not in self._strangers:
-                with contextlib.suppress(psutil.Error):
-                    found += [child, *child.children(recursive=True)]
-        return found
-
-    def end(self, first: psutil.Popen) -> None:
-        """Ask the first process to end, then kill what is left, until nothing is."""
-        _send(first, signal.SIGTERM)
-        with contextlib.suppress(psutil.TimeoutExpired):
-            first.wait(KILL_AFTER_S)
-        deadline = time.monotonic() + KILL_AFTER_S
-        while (left := self.members()) and time.monotonic() < deadline:
-            for process in left:
-                _send(process, signal.SIGKILL)
-            first.poll()  # before anything else can take its exit code
-            psutil.wait_procs([process for process in left if process.pid != first.pid], POLL_S)
-
-
-class Clock:
-    """Seconds since the command, without those in which its processes were stopped."""
-
-    def __init__(self, family: Family) -> None:
-        """Start."""
-        self._family = family
-        self._began_s = time.monotonic()
-        self._stopped_s = self._others_s = self._stolen_s = 0.0
-        self._before = Use.until_now(family.members())
-
-    def seconds(self) -> float:
-        """Now."""
-        return time.monotonic() - self._began_s - self._stopped_s
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Stop all processes of the framework inside this block."""
-        began_s = time.monotonic()
-        for _ in range(2):  # a process may have been started in between
-            family = self._family.members()
-            for process in family:
-                _send(process, signal.SIGSTOP)
-        self._add_use(family)
-        try:
-            yield
-        finally:
-            self._before = Use.until_now(family)
-            for process in reversed(family):
-                _send(process, signal.SIGCONT)
-            self._stopped_s += time.monotonic() - began_s
-
-    def disturbance(self) -> tuple[float, float]:
-        """Cores that other programs used, and that the machine's host took, while the clock ran."""
-        self._add_use(self._family.members())
-        passed_s = max(self.seconds(), POLL_S)
-        return max(0.0, self._others_s) / passed_s, self._stolen_s / passed_s
-
-    def _add_use(self, family: list[psutil.Process]) -> None:
-        now, before = Use.until_now(family), self._before
-        stolen = now.stolen - before.stolen
-        self._stolen_s += stolen
-        self._others_s += (now.busy - before.busy) - (now.family - before.family) - stolen
-        self._before = now
-
-
-def _send(process: psutil.Process, number: int) -> None:
-    with contextlib.suppress(psutil.Error):
-        process.send_signal(number)
-
-
 @contextmanager
 def _cleaned_up() -> Iterator[None]:
     """Let SIGTERM leave this block as Ctrl-C does, with all that a framework has started ended on the way."""
@@ -258,7 +165,8 @@ def run(program: Program, task: Task, seed: int, log: Path) -> Trial:
         clock = Clock(family)
         try:
             by_itself = _follow(program, task, trial, judge, process, clock)
-            trial.other_cores, trial.stolen_cores = clock.disturbance()
+            trial.own_cores, trial.other_cores, trial.stolen_cores = clock.cores()
+            trial.gpu_percent = clock.gpu_percent()
         finally:
             family.end(process)
         if by_itself and process.returncode != 0:
@@ -288,6 +196,9 @@ def _follow(
             saved = program.newest() or saved  # an older one may have been removed since
             mean = judge.mean(saved.policy, EPISODES, trial.seed)
             time_s = judged_s if again else saved_s
+            if trial.curve:
+                fresh = saved.updates - int(trial.curve[-1][2])
+                trial.learned_rows += fresh * saved.batch_size
             trial.curve.append([round(time_s, 3), saved.env_steps, saved.updates, mean])
             if mean >= task.target and trial.reached_s is None:
                 trial.reached_s = time_s

@@ -1,4 +1,4 @@
-"""How fast the wires are: rows against a queue and a pipe, policies against a file and a queue.
+"""How fast the wires are against a queue, a pipe and files: rows per second, and how old policies are.
 
 One process sends and this one reads, by each means in turn. Everything that is sent repeats a single
 number, so a torn read, half of one message beside half of another, is seen.
@@ -12,6 +12,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -33,10 +34,15 @@ SENT_ROWS, LANE_ROWS, DRAIN_ROWS = 32, 65_536, 8192
 NUM_WEIGHTS = 73_484
 """Size of the policy of HalfCheetah-v5 with two layers of 256."""
 PUBLISH_EVERY_S = 0.002
+POLL_S = 1e-4
+"""How often is looked for a file."""
 SENT_TIMES = 1024
 """Publications whose time is kept: two seconds of them, far longer than a reader needs."""
+MAX_WAITING = 64
+"""Messages with rows that may wait for the reader, in the queue or as files."""
 MAX_NUMBER = 1 << 20
 """Messages repeat a number below this, which float32 holds exactly."""
+OTHERS = ("queue", "pipe", "file")
 NUM_ROUNDS = 3
 """Turns of each means."""
 FORK = multiprocessing.get_context("fork")
@@ -59,8 +65,18 @@ class Latencies(NamedTuple):
 
 def measure(layout: Layout, seconds: float) -> dict[str, Any]:
     """Rows per second and latencies of each means, in turns."""
-    streams = {"wire": rows_by_wire, "queue": _rows_by_queue, "pipe": _rows_by_pipe}
-    policies = {"wire": _policy_by_wire, "file": _policy_by_file, "queue": _policy_by_queue}
+    streams = {
+        "wire": rows_by_wire,
+        "queue": _rows_by_queue,
+        "pipe": _rows_by_pipe,
+        "file": _rows_by_file,
+    }
+    policies = {
+        "wire": _policy_by_wire,
+        "queue": _policy_by_queue,
+        "pipe": _policy_by_pipe,
+        "file": _policy_by_file,
+    }
     rates: dict[str, list[float]] = {name: [] for name in streams}
     latencies: dict[str, list[float]] = {name: [] for name in policies}
     torn = lost = 0
@@ -84,13 +100,11 @@ def measure(layout: Layout, seconds: float) -> dict[str, Any]:
         "row_bytes": layout.row_bytes,
         "rows_hz": hz["wire"],
         "bytes_hz": hz["wire"] * layout.row_bytes,
-        "queue_rows_hz": hz["queue"],
-        "pipe_rows_hz": hz["pipe"],
+        **{f"{name}_rows_hz": hz[name] for name in OTHERS},
         "rows_overwritten": lost,
         "weights_bytes": 4 * NUM_WEIGHTS,
         "latency_us": us["wire"],
-        "file_latency_us": us["file"],
-        "queue_latency_us": us["queue"],
+        **{f"{name}_latency_us": us[name] for name in OTHERS},
         "torn_reads": torn,
     }
 
@@ -150,7 +164,7 @@ def rows_by_wire(layout: Layout, seconds: float) -> Received:
 
 
 def _rows_by_queue(layout: Layout, seconds: float) -> Received:
-    wire = FORK.Queue(maxsize=64)
+    wire = FORK.Queue(maxsize=MAX_WAITING)
     rows = np.zeros((SENT_ROWS, layout.width), np.float32)
     received = 0
     with _sending(lambda: wire.put(rows)):
@@ -175,6 +189,29 @@ def _rows_by_pipe(layout: Layout, seconds: float) -> Received:
                 received += SENT_ROWS
     reading.close()
     writing.close()
+    return Received(received)
+
+
+def _rows_by_file(layout: Layout, seconds: float) -> Received:
+    """A new file for each message, removed when it was read."""
+    rows, sent, received = np.zeros((SENT_ROWS, layout.width), np.float32), count(), 0
+    with TemporaryDirectory() as folder:
+
+        def send() -> None:
+            number = next(sent)
+            while (Path(folder) / str(number - MAX_WAITING)).exists():
+                time.sleep(POLL_S)
+            replace_bytes(Path(folder) / str(number), rows.tobytes())
+
+        with _sending(send):
+            file = Path(folder) / "0"
+            for _ in _until(seconds):
+                if not file.exists():
+                    time.sleep(POLL_S)
+                    continue
+                received += len(np.fromfile(file, np.float32).reshape(-1, layout.width))
+                file.unlink()
+                file = file.with_name(str(int(file.name) + 1))
     return Received(received)
 
 
@@ -221,6 +258,25 @@ def _policy_by_file(seconds: float) -> Latencies:
                     sent_ns = int.from_bytes(data[:8], "little")
                     seen.append((time.monotonic_ns() - sent_ns) / 1e9)
     return Latencies(seen, torn)
+
+
+def _policy_by_pipe(seconds: float) -> Latencies:
+    reading, writing = FORK.Pipe(duplex=False)
+    vector = np.zeros(NUM_WEIGHTS, np.float32)
+
+    def send() -> None:
+        time.sleep(PUBLISH_EVERY_S)
+        writing.send_bytes(time.monotonic_ns().to_bytes(8, "little") + vector.tobytes())
+
+    seen: list[float] = []
+    with _sending(send):
+        for _ in _until(seconds):
+            if reading.poll(0.1):
+                sent_ns = int.from_bytes(reading.recv_bytes()[:8], "little")
+                seen.append((time.monotonic_ns() - sent_ns) / 1e9)
+    reading.close()
+    writing.close()
+    return Latencies(seen)
 
 
 def _policy_by_queue(seconds: float) -> Latencies:

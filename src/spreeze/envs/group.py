@@ -31,7 +31,8 @@ class EnvGroup:
         """Step with `stepper` and write rows of `form`."""
         self._stepper, self.guard = stepper, stepper.guard
         self.num_envs = stepper.num_envs
-        self._outcome = StepResult(self.num_envs, spec.obs_size)
+        self._outcome = StepResult(self.num_envs, spec)
+        self._seen = self._outcome.obs
         self._writer = row_writer(self.num_envs, spec, form)
         self._past = np.zeros(self.num_envs, np.float32) if form.past_return else None
         self._gamma, self._cost = np.float32(form.gamma), np.float32(form.termination_cost)
@@ -45,11 +46,12 @@ class EnvGroup:
     @property
     def obs(self) -> Floats:
         """What to act on, one line per environment; the next step overwrites it."""
-        return self._outcome.obs
+        return self._seen
 
     def reset(self, seed: int) -> None:
         """Start an episode in every environment."""
         self._stepper.reset_into(seed, self._outcome)
+        self._seen = self._outcome.seen(restarted=True)
 
     def step(
         self,
@@ -75,6 +77,7 @@ class EnvGroup:
         # After counting: rows pay for a termination, the returns of episodes do not.
         if self._cost and out.any_done_or_invalid:
             out.reward[out.terminated] -= self._cost
+        self._seen = out.seen()
         return self._writer.end(out, self._past_return(out), rows)
 
     def take_finished(self) -> tuple[list[Episode], list[int]]:

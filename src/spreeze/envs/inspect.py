@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from spreeze.envs.envpool import EnvPoolTarget
-from spreeze.envs.observations import parts_of
+from spreeze.envs.observations import images_of, parts_of
 from spreeze.envs.spaces import action_problems, action_space, obs_problems
 from spreeze.envs.targets import (
     ANONYMOUS,
@@ -30,7 +30,7 @@ from spreeze.envs.targets import (
 )
 from spreeze.envs.traps import find_traps, has_several_agents, several_agents_problem
 from spreeze.errors import UsageError
-from spreeze.spec import EnvSpec, flatten_obs
+from spreeze.spec import EnvSpec, flatten_obs, pack_frame
 
 RANDOM_STEPS, RANDOM_S = 200, 0.05
 """Most steps and seconds of random actions before a run."""
@@ -121,7 +121,8 @@ def evaluation_env(target: EnvTarget, spec: EnvSpec) -> EnvTarget:
 
 def difference(found: EnvSpec, spec: EnvSpec) -> str | None:
     """Why a policy for `spec` cannot be evaluated on the environment that was found; None if it can."""
-    if (found.obs_shape, found.obs_parts) != (spec.obs_shape, spec.obs_parts):
+    looks = [(each.obs_shape, each.obs_parts, each.images) for each in (found, spec)]
+    if looks[0] != looks[1]:
         return f"its observations are {found.obs_shape}, those of {spec.id} {spec.obs_shape}"
     if not _same_actions(found, spec):
         return f"its actions are {_actions(found)}, those of {spec.id} {_actions(spec)}"
@@ -157,12 +158,13 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
         )
     if problems:
         raise UsageError(problems)
-    parts = parts_of(obs)
+    parts, images = parts_of(obs), images_of(obs)
+    size = sum(part.size for part in parts) + sum(image.size for image in images)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     discrete = isinstance(act, gym.spaces.Discrete)
     return EnvSpec(
         id=name,
-        obs_shape=(sum(part.size for part in parts),) if parts else obs.shape,
+        obs_shape=(size,) if parts else obs.shape,
         action_shape=act.shape,
         action_low=() if discrete else tuple(act.low.ravel().tolist()),
         action_high=() if discrete else tuple(act.high.ravel().tolist()),
@@ -171,6 +173,7 @@ def _describe(name: str, env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> E
         max_episode_steps=limit,
         vector_envs=env.num_envs if isinstance(env, VectorEnv) else None,
         obs_parts=parts,
+        images=images,
     )
 
 
@@ -203,12 +206,12 @@ def _try_out(
 ) -> None:
     """Take a few real steps: shapes and numbers must be what the spaces promise."""
     vector = isinstance(env, VectorEnv)
-    shape = (env.num_envs, *spec.obs_shape) if isinstance(env, VectorEnv) else spec.obs_shape
+    num_envs = env.num_envs if isinstance(env, VectorEnv) else None
     env.action_space.seed(0)
-    _check_obs(spec, reset(seed=0), shape, "reset")
+    _check_obs(spec, reset(seed=0), num_envs, "reset")
     for _ in range(5):
         obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-        _check_obs(spec, obs, shape, "step")
+        _check_obs(spec, obs, num_envs, "step")
         if not vector and np.ndim(np.asarray(reward)):
             raise UsageError(
                 [f"env {spec.id}: step returned the reward {reward}; it must be a single number."]
@@ -220,9 +223,13 @@ def _try_out(
         reset.where(terminated | truncated)
 
 
-def _check_obs(spec: EnvSpec, obs: Any, shape: tuple[int, ...], method: str) -> None:
-    """UsageError unless an observation has this shape and is finite."""
+def _check_obs(spec: EnvSpec, obs: Any, num_envs: int | None, method: str) -> None:
+    """UsageError unless an observation, or that of so many environments, has its shape and is finite."""
+    shape = spec.obs_shape if num_envs is None else (num_envs, *spec.obs_shape)
     try:
+        if spec.images:  # the packing checks shapes, types and numbers
+            pack_frame(spec.images, spec.obs_parts, obs, num_envs)
+            return
         array = flatten_obs(spec.obs_parts, obs) if spec.obs_parts else np.asarray(obs)
     except (LookupError, ValueError) as error:
         problem = f"an observation that does not fit its space: {error}."

@@ -38,6 +38,8 @@ TRIAL_LIMIT_S = 60.0
 """How long a throw-away process may take for its first picture."""
 WIDTH, HEIGHT = 400, 300
 """Size of MuJoCo's pictures: the time of software rendering grows with the pixels."""
+SHORTEST_SIDE = 200
+"""Pictures with a shorter side are enlarged: captions, and people, need some room."""
 DEFAULT_HZ = 30.0
 """Env steps per second for an environment that does not declare `render_fps`."""
 
@@ -72,7 +74,8 @@ class View:
         env = make()
         self._guard.doing[()] = OTHER
         self._stepper = LoopStepper([env], make, self._guard)
-        self._outcome = StepResult(1, spec.obs_size)
+        self._outcome = StepResult(1, spec)
+        self._seen = self._outcome.obs
         self.steps_hz = float(env.metadata.get("render_fps") or DEFAULT_HZ)
         """Env steps per second of simulated time."""
         self.total, self.ended = 0.0, True
@@ -84,12 +87,14 @@ class View:
     def reset(self, seed: int) -> None:
         """Start an episode."""
         self._stepper.reset_into(seed, self._outcome)
+        self._seen = self._outcome.seen(restarted=True)
         self.total, self.ended = 0.0, False
 
     def step(self, act: Callable[[Floats], NDArray[Any]]) -> None:
         """Step once. After the end of an episode, `total` and `ended` keep their values until `reset`."""
         out = self._outcome
-        self._stepper.step(act(out.obs), out)
+        self._stepper.step(act(self._seen), out)
+        self._seen = out.seen()
         if out.valid[0]:
             self.total += float(out.reward[0])
         self.ended = bool(out.terminated[0] or out.truncated[0] or not out.valid[0])
@@ -107,7 +112,7 @@ class View:
                 f"render() returned {type(rendered).__name__} instead of a picture: the environment "
                 "must support the render mode rgb_array"
             )
-        return picture[:, :, :3].astype(np.uint8, copy=False)
+        return _enlarged(picture[:, :, :3].astype(np.uint8, copy=False))
 
     def close(self) -> None:
         """Close the environment."""
@@ -269,3 +274,11 @@ def needs_video_extra() -> str | None:
     except ImportError:
         return f"pictures need packages that are missing. {advice('video')}"
     return None
+
+
+def _enlarged(picture: Frame) -> Frame:
+    """A small picture, such as that of a game, with each pixel as a square of several."""
+    factor = -(-SHORTEST_SIDE // max(min(picture.shape[:2]), 1))
+    if factor == 1:
+        return picture
+    return picture.repeat(factor, axis=0).repeat(factor, axis=1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces, wrappers
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from spreeze.envs.observations import NotFlattenable, parts_of
+from spreeze.envs.observations import NotFlattenable, images_of, is_image, parts_of
 
 MOST_COMBINATIONS = 10_000
 """Combinations of discrete actions that a policy can choose from one by one."""
@@ -34,17 +34,21 @@ def obs_problems(name: str, space: gym.Space[Any]) -> list[str]:
     """Why no network can read these observations; empty if one can."""
     if image := find_image(space):
         return [
-            f"env {name}: {image} is an image, and Spreeze cannot learn from images yet. Give it positions and "
-            "speeds, or what an encoder makes of the image. If it is no image, flatten it yourself: "
+            f"env {name}: {image} looks like an image of type {image.dtype}. Images are bytes from 0 to 255: return "
+            "np.uint8, and say so in the observation space. If it is no image, flatten it: "
             "gymnasium.wrappers.FlattenObservation."
         ]
     try:
-        parts = parts_of(space)
+        images, parts = images_of(space), parts_of(space)
     except NotFlattenable as error:
-        return [f"env {name}: observations cannot be flattened: {error}."]
-    if parts:
-        size = sum(part.size for part in parts)
-        return [] if size else [f"env {name}: observations {space} are empty."]
+        return [
+            f"env {name}: {error}. An image has the shape (height, width), (height, width, channels) or "
+            "(channels, height, width); other members are Box of up to 2 dimensions, or discrete. "
+            "Frames are stacked by --env.stack, not by a wrapper."
+        ]
+    if images or parts:
+        empty = not images and sum(part.size for part in parts) == 0
+        return [f"env {name}: observations {space} are empty."] if empty else []
     if not isinstance(space, gym.spaces.Box):
         return [
             f"env {name}: observations are {space}; supported are Box, Discrete, MultiDiscrete, "
@@ -106,16 +110,24 @@ def _one_action(space: spaces.MultiDiscrete | spaces.MultiBinary) -> str:
     )
 
 
-def find_image(space: gym.Space[Any], name: str = "the observation") -> str | None:
-    """The member of a space that is an image, or a stack of some, by name; None without one.
+class LooksLikeImage(NamedTuple):
+    """A member of a space that may be meant as an image, but does not have bytes."""
 
-    Bytes in two or more dimensions are one, and so are other numbers if two sides are long.
-    """
+    name: str
+    dtype: Any
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def find_image(space: gym.Space[Any], name: str = "the observation") -> LooksLikeImage | None:
+    """The member of a space whose numbers have two long sides, but are no bytes; None without one."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         members: Any = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
         found = (find_image(member, f"observation {key!r}") for key, member in members)
         return next((image for image in found if image), None)
-    if not isinstance(space, spaces.Box) or len(space.shape) < 2:
+    if not isinstance(space, spaces.Box) or len(space.shape) < 2 or is_image(space):
         return None
-    is_image = space.dtype == np.uint8 or sorted(space.shape)[-2] >= IMAGE_SIDE
-    return f"{name}, of shape {space.shape}," if is_image else None
+    if sorted(space.shape)[-2] < IMAGE_SIDE:
+        return None
+    return LooksLikeImage(f"{name}, of shape {space.shape},", space.dtype)

@@ -63,15 +63,17 @@ def play_episodes(
     Every environment plays one episode per round: counting whichever ends first would favour short
     episodes. An episode with a step that is not finite ends there, with the return NaN.
     """
-    out = StepResult(stepper.num_envs, spec.obs_size)
+    out = StepResult(stepper.num_envs, spec)
     finished: list[Episode] = []
     while len(finished) < num_episodes:
         stepper.reset_into(seed + len(finished), out)
+        seen = out.seen(restarted=True)
         running = np.ones(stepper.num_envs, np.bool_)
         returns, lengths = np.zeros(stepper.num_envs), np.zeros(stepper.num_envs, np.int64)
         infos: list[dict[str, float]] = [{} for _ in range(stepper.num_envs)]
         while running.any():
-            stepper.step(act(out.obs), out)
+            stepper.step(act(seen), out)
+            seen = out.seen()
             returns[running & ~out.valid] = np.nan
             running &= out.valid
             returns[running] += out.reward[running]

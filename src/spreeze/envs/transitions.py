@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spreeze.envs.films import FilmWriter
 from spreeze.envs.step_result import StepResult
 from spreeze.rows import RowFormat, Rows, as_matrix, row_layout
 from spreeze.spec import EnvSpec, Floats
@@ -179,11 +180,13 @@ class SegmentBuffer:
         return len(full)
 
 
-RowWriter = SingleStepWriter | NStepBuffer | SegmentBuffer
+RowWriter = SingleStepWriter | NStepBuffer | SegmentBuffer | FilmWriter
 
 
 def row_writer(num_envs: int, spec: EnvSpec, form: RowFormat) -> RowWriter:
     """The writer for rows of `form`."""
+    if spec.images:
+        return FilmWriter(num_envs, spec, form)
     if form.segment > 1:
         return SegmentBuffer(num_envs, spec, form)
     if form.n_step > 1:

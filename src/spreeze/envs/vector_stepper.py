@@ -14,10 +14,11 @@ from spreeze.envs.calls import EnvCall, PendingCalls
 from spreeze.envs.divergence import Simulations
 from spreeze.envs.episodes import info_of_env
 from spreeze.envs.guard import ATTEMPTS, ENV_ERRORS, OTHER, STEP, EnvGuard, as_column, as_obs
-from spreeze.envs.observations import parts_of
+from spreeze.envs.observations import images_of, parts_of
 from spreeze.envs.step_result import StepResult
 from spreeze.faults import Doing
-from spreeze.spec import flatten_obs
+from spreeze.images import FrameLayout
+from spreeze.spec import flatten_obs, pack_frame
 
 
 class VectorStepper:
@@ -36,8 +37,11 @@ class VectorStepper:
         self._make = make
         self._mode = AutoresetMode(env.metadata["autoreset_mode"])
         self._parts = parts_of(env.single_observation_space)
+        self._images = images_of(env.single_observation_space)
         size = sum(part.size for part in self._parts)
         self._shape = (size,) if self._parts else (env.single_observation_space.shape or ())
+        if self._images:
+            self._shape = (4 * FrameLayout(self._images, size).words,)
         self._simulations = _simulations(env)
         self._types: dict[str, np.dtype[Any]] = {}
         """The type of the first observation of `reset`, of `step` and of the end of an episode."""
@@ -175,7 +179,10 @@ class VectorStepper:
     def _flat(self, obs: Any, source: str, num: int | None = None) -> NDArray[Any]:
         num_envs = num or self.num_envs
         shape = self._shape if num else (num_envs, *self._shape)
-        flat = flatten_obs(self._parts, obs) if self._parts else obs
+        if self._images:
+            flat: Any = pack_frame(self._images, self._parts, obs, None if num else num_envs)
+        else:
+            flat = flatten_obs(self._parts, obs) if self._parts else obs
         array = as_obs(flat, shape, self._types.get(source))
         self._types.setdefault(source, array.dtype)
         return array.reshape(num_envs, -1)

@@ -8,21 +8,24 @@ from torch import Tensor
 from spreeze.learning.replay import MIN_PRIORITY, Replay
 from spreeze.learning.replay_memory import blocking_event
 from spreeze.networks import ranks
-from spreeze.rows import Batch, Layout
+from spreeze.rows import Batch, Film, Layout
 
 
-def draw(data: Tensor, window: Tensor, uniform: Tensor) -> Tensor:
-    """Indices of rows from numbers in [0, 1). Shapes do not depend on how full the replay is."""
-    start, fill = window[0], window[1]
+def draw(data: Tensor, window: Tensor, uniform: Tensor, steps: int = 1) -> Tensor:
+    """Indices of rows, or of the `steps` transitions in each, from numbers in [0, 1).
+
+    Shapes do not depend on how full the replay is.
+    """
+    start, fill, end = window[0] * steps, window[1] * steps, len(data) * steps
     # Rounding can turn 0.99999997 * fill into fill itself.
     index = start + torch.minimum((uniform * fill).long(), fill - 1)
-    return torch.where(index < len(data), index, index - len(data))
+    return torch.where(index < end, index, index - end)
 
 
 def draw_by_priority(
-    priorities: Tensor, window: Tensor, uniform: Tensor, correction: float
+    priorities: Tensor, num: Tensor, uniform: Tensor, correction: float
 ) -> tuple[Tensor, Tensor]:
-    """Indices of rows in proportion to their priority, and the importance weight of each.
+    """Indices of `num` rows in proportion to their priority, and the importance weight of each.
 
     Each rank draws its part of a batch from its own rows: a row's share of theirs is what counts.
     """
@@ -30,16 +33,18 @@ def draw_by_priority(
     index = torch.searchsorted(ends, uniform.double() * ends[-1], right=True)
     index = index.clamp(max=len(priorities) - 1)
     share = priorities[index] / ends[-1].float()
-    weight = (share * window[1]).clamp(min=MIN_PRIORITY) ** -correction
+    weight = (share * num).clamp(min=MIN_PRIORITY) ** -correction
     return index, weight / ranks.largest(weight.amax())
 
 
-def gather(data: Tensor, index: Tensor, columns: dict[str, slice], steps: int = 1) -> Batch:
-    """The batch of the rows at `index`.
+def gather(data: Tensor, index: Tensor, layout: Layout, steps: int = 1) -> Batch:
+    """The batch of the rows at `index`, or of the transitions if rows are films.
 
     If a row is a segment of several `steps`, the second dimension of each field is the step.
     """
-    rows = data[index]
+    if layout.film is not None:
+        return _gather_film(data, index, layout, layout.film)
+    rows, columns = data[index], layout.columns()
 
     def vector(name: str) -> Tensor:
         part = rows[:, columns[name]]
@@ -63,6 +68,60 @@ def gather(data: Tensor, index: Tensor, columns: dict[str, slice], steps: int = 
         weight=torch.ones_like(rows[:, 0]),
         entropy_shift=torch.zeros_like(rows[:, 0]),
     )
+
+
+def _gather_film(data: Tensor, index: Tensor, layout: Layout, film: Film) -> Batch:
+    """The batch of the transitions, or of the whole films, at `index`; their stacks of frames are put together here."""
+    columns, steps = layout.columns(), film.steps
+    every, empty = torch.arange(steps, device=data.device), data.new_zeros((len(index), 0))
+    row = index[:, None] if film.whole else index // steps
+    step = every[None, :] if film.whole else index % steps
+
+    def number(name: str) -> Tensor:
+        return data[row, columns[name].start + step] if name in columns else empty
+
+    def vector(name: str) -> Tensor:
+        size = layout.size(name) // steps
+        parts = torch.arange(size, device=data.device)
+        start: Tensor = columns[name].start + step * size
+        return data[row[..., None], start[..., None] + parts]
+
+    obs, next_obs = number("obs").long(), number("next_obs").long()
+    # The frames before it that belong to the episode; of the next one, all those in between do, too.
+    back = number("back").long()
+    reward = number("reward")
+    ones = torch.ones_like(reward[:, 0] if film.whole else reward)
+    return Batch(
+        obs=_stacks(data, row, obs, back, film),
+        action=vector("action"),
+        reward=reward,
+        discount=number("discount"),
+        next_obs=_stacks(data, row, next_obs, back + next_obs - obs, film),
+        log_prob=number("log_prob"),
+        ended=number("ended"),
+        past_return=number("past_return"),
+        weight=ones,
+        entropy_shift=torch.zeros_like(ones),
+    )
+
+
+def _stacks(data: Tensor, row: Tensor, frame: Tensor, back: Tensor, film: Film) -> Tensor:
+    """What networks read: the pixels of each stack from 0 to 1, oldest frame first, then the other numbers.
+
+    At the start of an episode its first frame is repeated.
+    """
+    frames = film.frames
+    films = data[:, : film.capacity * frames.words].view(len(data), film.capacity, frames.words)
+    before = torch.arange(frames.stack - 1, -1, -1, device=data.device)
+    place = frame[..., None] - torch.minimum(before, back[..., None])
+    # Clamped: inductor autotunes on random data, and a bad index kills the CUDA context.
+    place = place.clamp(0, film.capacity - 1)
+    words = films[row[..., None], place, : frames.image_words]
+    pixels = words.view(torch.uint8)[..., : frames.image_bytes].flatten(-2).float() / 255
+    if not frames.numbers:
+        return pixels
+    newest = films[row, place[..., -1], frames.image_words :]
+    return torch.cat([pixels, newest], -1)
 
 
 class SampledBatches:

@@ -26,7 +26,7 @@ from torch import Tensor
 from spreeze.learning.replay_memory import CopyStream, allocate, allocate_shape_only
 from spreeze.rows import Layout, Placement, Rows, as_matrix
 
-BUFFER_ROWS = 4096
+BUFFER_ROWS, BUFFER_BYTES = 4096, 64 << 20
 MIN_PRIORITY = 1e-6
 
 
@@ -56,15 +56,18 @@ class Replay:
         # A captured or compiled update reads it from the device. When empty, it shows one row of zeros.
         self.window = torch.tensor([0, 1], device=self.data.device)
         self.priorities: Tensor | None = None
-        """The priority of each row, if rows are drawn by priority; 0 outside the window."""
+        """The priority of each row, or of each transition in it, if they are drawn by priority; 0 outside the window."""
         if prioritised:
-            self.priorities = torch.zeros(self._shape[0], device=self.data.device)
+            self.priorities = torch.zeros(
+                self._shape[0] * layout.drawn_steps, device=self.data.device
+            )
             self.priorities[0] = 1
         self.start = self.num_rows = 0
         self.num_inserted = 0
         """Rows written since the start. Row number n is in slot n modulo the length of the ring."""
         self._copies = CopyStream(device) if overlapped else None
-        self.buffer_rows = min(self.slack or BUFFER_ROWS, capacity)
+        most = max(1, min(BUFFER_ROWS, BUFFER_BYTES // layout.row_bytes))
+        self.buffer_rows = min(self.slack or most, capacity)
         """Rows that one `insert_from` appends at most."""
         shape = (self.buffer_rows, layout.width)
         self._buffers = [
@@ -103,6 +106,11 @@ class Replay:
                 with self._copies.beside_updates():
                     self._write(piece)
             self._move_window(len(piece))
+
+    @property
+    def num_drawable(self) -> int:
+        """How many rows, or transitions in them, updates choose from."""
+        return self.num_rows * self.layout.drawn_steps
 
     @property
     def oldest(self) -> int:
@@ -179,12 +187,13 @@ class Replay:
         """New rows get the highest priority there is; rows that leave the window are not drawn again."""
         assert self.priorities is not None
         device, size = self.priorities.device, len(self.rows)
+        priorities = self.priorities.view(size, -1)
         new = (self.num_inserted + torch.arange(num_rows, device=device)) % size
         largest = self.priorities.amax().clamp(min=MIN_PRIORITY)
         left = max(0, self.num_rows + num_rows - self.capacity)
         old = (self.start + torch.arange(left, device=device)) % size
-        self.priorities[old] = 0
-        self.priorities[new] = largest
+        priorities[old] = 0
+        priorities[new] = largest
 
 
 class ReplayShape(Replay):

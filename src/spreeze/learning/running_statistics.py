@@ -24,9 +24,9 @@ STEPS_PER_BATCH = 1024
 tenth of an update."""
 
 
-def init_statistics(obs_size: int) -> Tensor:
-    """Statistics that have seen nothing: mean 0, variance 1."""
-    zeros, ones = torch.zeros(obs_size), torch.ones(obs_size)
+def init_statistics(size: int) -> Tensor:
+    """Statistics that have seen nothing: mean 0, variance 1, for this many numbers of observations."""
+    zeros, ones = torch.zeros(size), torch.ones(size)
     return torch.cat([torch.zeros(1), zeros, ones, torch.tensor([0.0, 1.0, 0.0])])
 
 
@@ -45,10 +45,12 @@ def _split(stats: Tensor) -> tuple[Tensor, ...]:
 def update_statistics(stats: Tensor, batch: Batch, memory: float) -> Tensor:
     """The statistics after one more batch. After `memory` rows, old rows start to fade."""
     count, mean, var, return_mean, return_var, largest = _split(stats)
-    rows = _subsample(batch.obs.reshape(-1, len(mean))).clamp(-MAX_VALUE, MAX_VALUE)
+    numbers = batch.obs[..., batch.obs.shape[-1] - len(mean) :]  # pixels come before them
+    rows = _subsample(numbers.flatten(0, -2)).clamp(-MAX_VALUE, MAX_VALUE)
     seen = len(rows) * ranks.num_ranks()
     total = count + seen
-    mean, var = _merge(mean, var, rows, seen / total)
+    if len(mean):
+        mean, var = _merge(mean, var, rows, seen / total)
     past = _subsample(batch.past_return.reshape(-1, 1)).clamp(-MAX_VALUE, MAX_VALUE)
     if len(past):
         return_mean, return_var = _merge(return_mean, return_var, past, seen / total)
@@ -76,14 +78,21 @@ def normalise_batch(stats: Tensor, batch: Batch, obs: bool, reward: bool) -> Bat
     if obs:
         mean, scale = policy_statistics(stats).chunk(2)
         batch = batch._replace(
-            obs=((batch.obs - mean) * scale).clamp(-OBS_CLIP, OBS_CLIP),
-            next_obs=((batch.next_obs - mean) * scale).clamp(-OBS_CLIP, OBS_CLIP),
+            obs=normalise_numbers(batch.obs, mean, scale),
+            next_obs=normalise_numbers(batch.next_obs, mean, scale),
         )
     if reward:
         _, _, _, _, var, largest = _split(stats)
         spread = torch.maximum(var.sqrt(), largest / LARGEST_RETURN).clamp(min=MIN_STD)
         batch = batch._replace(reward=batch.reward / spread)
     return batch
+
+
+def normalise_numbers(obs: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """Observations whose numbers are normalised; pixels, which come first, are as they were."""
+    pixels, numbers = obs.tensor_split([obs.shape[-1] - len(mean)], -1)
+    normalised = ((numbers - mean) * scale).clamp(-OBS_CLIP, OBS_CLIP)
+    return normalised if pixels.shape[-1] == 0 else torch.cat([pixels, normalised], -1)
 
 
 def policy_statistics(stats: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ def init_state(algorithm: Algorithm, seed: int, device: torch.device) -> Trainin
         "actor_m": torch.zeros_like(actor),
         "actor_v": torch.zeros_like(actor),
         "target_actor": actor.clone(),
-        "stats": init_statistics(algorithm.spec.obs_size),
+        "stats": init_statistics(algorithm.spec.vector_size),
         "updates": torch.zeros(()),
     }
     names = state_names(algorithm)

@@ -82,7 +82,7 @@ class UpdateStep:
     ) -> None:
         """The update of `algorithm` on rows of `layout`; `num_ranks` processes share each batch."""
         self._algorithm, self._part, self._num_ranks = algorithm, part, num_ranks
-        self._columns = layout.columns()
+        self._layout = layout
         self._steps = algorithm.config.row_format().segment
         self._power, self._correction = algorithm.config.priorities()
         self._prioritised = self._power > 0 and part != "actor"
@@ -145,12 +145,13 @@ class UpdateStep:
     def _run(self, inputs: UpdateInputs) -> UpdateOutputs:
         data, weight = inputs.data, None
         if inputs.priorities is not None:
+            num = inputs.window[1] * self._layout.drawn_steps
             index, weight = draw_by_priority(
-                inputs.priorities, inputs.window, inputs.uniform, self._correction
+                inputs.priorities, num, inputs.uniform, self._correction
             )
         else:
-            index = draw(data, inputs.window, inputs.uniform)
-        batch = gather(data, index, self._columns, self._steps)
+            index = draw(data, inputs.window, inputs.uniform, self._layout.drawn_steps)
+        batch = gather(data, index, self._layout, self._steps)
         batch = batch._replace(entropy_shift=inputs.rates[2].expand_as(batch.weight))
         if weight is not None:
             batch = batch._replace(weight=weight)

@@ -35,17 +35,19 @@ class Symptoms(NamedTuple):
 
 def find_symptoms(replay: AnyReplay, spec: EnvSpec) -> Symptoms:
     """Look at the rows that have been written. This waits for the device, so call it rarely."""
-    columns = replay.layout.columns()
+    columns, film = replay.layout.columns(), replay.layout.film
     rows = replay.written
-    some = replay.newest(LOOKED_AT).to(rows.device)
+    some = replay.newest(LOOKED_AT if film is None else LOOKED_AT // film.steps).to(rows.device)
     discount = rows[:, columns["discount"]]
     reward = _whole_rewards(rows[:, columns["reward"]], discount)
     actions = some[:, columns["action"]]
-    obs = some[:, columns["obs"]].reshape(-1, spec.obs_size)
     saturated = (actions.abs() > SATURATED).float().mean() * (not spec.discrete)
-    size = obs.square().mean(0).amax().sqrt()
     ends = (discount == 0).float().mean()
-    facts = (reward.amin(), reward.amax(), saturated, size, _ratio(obs.std(0)), ends)
+    size, ratio = torch.zeros_like(ends), torch.ones_like(ends)  # pixels are of one scale
+    if film is None:
+        obs = some[:, columns["obs"]].reshape(-1, spec.obs_size)
+        size, ratio = obs.square().mean(0).amax().sqrt(), _ratio(obs.std(0))
+    facts = (reward.amin(), reward.amax(), saturated, size, ratio, ends)
     return Symptoms(*torch.stack(facts).tolist())
 
 

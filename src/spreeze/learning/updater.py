@@ -89,7 +89,7 @@ class Updater:
         self._random = None if setup.seed is None else Generators(self.device, setup.seed)
         self._round = setup.algorithm.config.critic_updates()
         self._replay = replay
-        self._action_size = replay.layout.size("action")
+        self._action_size = replay.layout.size("action") // replay.layout.drawn_steps
         self._rates = torch.tensor([*setup.rates, 0.0], device=self.device)
         self._num_rounds = -(-setup.chunk // self._round)
         self.chunk = self._num_rounds * self._round

@@ -3,6 +3,7 @@
 Needs torch. Imported by `algos` and everything above them.
 """
 
+from spreeze.networks.encoders import image_network, read_stacks
 from spreeze.networks.heads import (
     CategoricalCritics,
     SoftActor,
@@ -34,6 +35,7 @@ __all__ = [
     "Style",
     "atoms",
     "gather_action",
+    "image_network",
     "init_uniform",
     "mean_and_std",
     "mlp",
@@ -42,6 +44,7 @@ __all__ = [
     "module_network",
     "policy_from_module",
     "project",
+    "read_stacks",
     "tanh_gaussian",
     "unfused_arithmetic",
 ]

@@ -64,9 +64,16 @@ class PolicyFromModule(NamedTuple):
 
 
 def policy_from_module(
-    own: Callable[[], nn.Module | None], inputs: int, outputs: int, arithmetic: Arithmetic
+    own: Callable[[], nn.Module | None],
+    inputs: int,
+    outputs: int,
+    arithmetic: Arithmetic,
+    images: bool = False,
 ) -> PolicyFromModule:
-    """A policy's network from the module that `own` returns; UsageError if it cannot be one."""
+    """A policy's network from the module that `own` returns; UsageError if it cannot be one.
+
+    One that reads images acts through torch.
+    """
 
     def make() -> nn.Module:
         module = own()
@@ -76,6 +83,8 @@ def policy_from_module(
 
     module, obs = make(), _observations(inputs)
     _check_policy(module, obs, outputs)
+    if images:
+        return PolicyFromModule(module_network(make), None, "it reads images")
     try:
         dense = as_dense(module, obs)
     except NotDense as why:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from spreeze.errors import DamagedFile
+from spreeze.images import Encoder, encoder_parameters, num_features
 from spreeze.spec import Activation, EnvSpec
 
 Parameters = tuple[tuple[str, tuple[int, ...]], ...]
@@ -40,6 +41,8 @@ class PolicyForm:
     """What follows each hidden layer. Policies of earlier versions have ReLU, and nothing residual."""
     residual: bool = False
     """Whether each hidden layer behind another one of the same width adds its input."""
+    encoder: Encoder | None = None
+    """What reads images; None without any."""
     module: Parameters = ()
     """The parameters of a torch module that takes the place of all layers; empty if there is none."""
 
@@ -48,7 +51,9 @@ class PolicyForm:
         """The inverse of `asdict`. The data may come from anywhere; DamagedFile if they make no sense."""
         try:
             module = read_parameters(data.get("module", ()))
-            form = PolicyForm(**{**data, "hidden": tuple(data["hidden"]), "module": module})
+            encoder = Encoder(**data["encoder"]) if data.get("encoder") else None
+            read = {"hidden": tuple(data["hidden"]), "module": module, "encoder": encoder}
+            form = PolicyForm(**{**data, **read})
         except (AttributeError, KeyError, TypeError, ValueError):
             raise DamagedFile("the description of the policy is damaged.") from None
         widths = len(form.hidden) <= 100 and all(
@@ -59,6 +64,7 @@ class PolicyForm:
         )
         words = ((form.head, Head), (form.activation, Activation))
         known = all(isinstance(word, str) and word in get_args(kind) for word, kind in words)
+        known = known and (form.encoder is None or form.encoder.makes_sense())
         if not widths or not flags or not known:
             raise DamagedFile("the description of the policy is damaged.")
         return form
@@ -74,19 +80,24 @@ class PolicyForm:
         }[self.head]
 
     def sizes(self, spec: EnvSpec) -> list[int]:
-        """The input size of each layer, then the output size of the last one."""
-        return [spec.obs_size, *self.hidden, self.outputs(spec)]
+        """The input size of each dense layer, then the output size of the last one."""
+        inputs = spec.vector_size
+        if self.encoder is not None:
+            inputs += num_features(self.encoder, spec.images)
+        return [inputs, *self.hidden, self.outputs(spec)]
 
     def shapes(self, spec: EnvSpec) -> dict[str, tuple[int, ...]]:
         """Name and shape of every parameter, in the order of the flat vector."""
         shapes = {MODULE_PREFIX + name: shape for name, shape in self.module}
+        if self.encoder is not None and not self.module:
+            shapes |= encoder_parameters(self.encoder, spec.images, spec.stack)
         for i, (fan_in, fan_out) in enumerate(pairwise(self.sizes(spec))):
             if not self.module:
                 shapes |= {f"w{i}": (fan_in, fan_out), f"b{i}": (fan_out,)}
         if self.head == "gaussian":
             shapes["log_std"] = (spec.action_size,)
         if self.normalised:
-            shapes |= {"obs_mean": (spec.obs_size,), "obs_scale": (spec.obs_size,)}
+            shapes |= {"obs_mean": (spec.vector_size,), "obs_scale": (spec.vector_size,)}
         return shapes
 
     def size(self, spec: EnvSpec) -> int:

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spreeze.errors import UsageError
+from spreeze.images import Bytes
 from spreeze.policy.form import MODULE_PREFIX, PolicyForm
+from spreeze.policy.image_policy import ImagePolicy
 from spreeze.policy.policy import Policy
 from spreeze.spec import EnvSpec, Floats
 
@@ -19,7 +22,7 @@ MakeModule = Callable[[int, int], Any]
 """Makes a torch module from its number of inputs and of outputs; a class may do."""
 
 
-class ModulePolicy(Policy):
+class ModulePolicy(ImagePolicy):
     """A torch module that acts, with the head, the noise and the interface of `Policy`."""
 
     def __init__(
@@ -45,6 +48,19 @@ class ModulePolicy(Policy):
             value.requires_grad_(False)
             value.data = torch.from_numpy(self._params[MODULE_PREFIX + name])
 
+    def _inputs(self, obs: NDArray[Any]) -> Floats:
+        return super()._inputs(obs) if self.spec.images else Policy._inputs(self, obs)
+
+    def _join(self, pixels: Bytes, numbers: Floats) -> Floats:
+        """All pixels from 0 to 1, then the other numbers: the module has its own encoder."""
+        flat = pixels.reshape(len(pixels), -1).astype(np.float32) / np.float32(255)
+        return np.concatenate([flat, numbers], axis=1)
+
+    def predict(self, observation: Any, *args: Any, **options: Any) -> tuple[NDArray[Any], Any]:
+        """As its kind of observations needs it."""
+        kind = ImagePolicy if self.spec.images else Policy
+        return kind.predict(self, observation, *args, **options)
+
     def _network(self, x: Floats) -> Floats:
         torch = self._torch
         with torch.inference_mode():
@@ -59,7 +75,7 @@ class ModulePolicy(Policy):
 def make_policy(spec: EnvSpec, form: PolicyForm, make: MakeModule | None = None) -> Policy:
     """A policy with parameters 0, which acts in numpy, or with the module that `make` returns if its form has one."""
     if not form.module:
-        return Policy(spec, form)
+        return ImagePolicy(spec, form) if spec.images else Policy(spec, form)
     if make is None:
         raise UsageError(
             [

@@ -5,6 +5,7 @@ The graph is built from the numpy policy and compared with it before the file is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from spreeze.policy.policy import GELU_CUBE, GELU_SCALE, LAYER_NORM_EPS, Policy
+from spreeze.policy.activations import GELU_CUBE, GELU_SCALE, LAYER_NORM_EPS
+from spreeze.policy.onnx_images import describe_images, image_inputs, inputs_of
+from spreeze.policy.policy import Policy
 from spreeze.spec import OBS_CLIP, Activation
 
 OPSET = 17
-NUM_COMPARED = 256
-"""Random observations on which the graph is compared with the policy."""
+NUM_COMPARED, FEW_COMPARED = 256, 32
+"""Random observations, and random images, on which the graph is compared with the policy."""
 TOLERANCE = 1e-4
 """Largest allowed difference from the numpy policy, relative to the range of actions."""
 
@@ -52,6 +55,12 @@ class Graph:
         self.nodes.append(helper.make_node(operation, [self.result, earlier], [out]))
         self.result = out
 
+    def join(self, results: Sequence[str]) -> None:
+        """Append the concatenation of these results."""
+        out = f"x{len(self.nodes)}"
+        self.nodes.append(helper.make_node("Concat", list(results), [out], axis=1))
+        self.result = out
+
     def activate(self, activation: Activation) -> None:
         """Append an activation. Neither silu nor gelu is an operation of this opset: both are x times a sigmoid."""
         if activation in SINGLE:
@@ -73,14 +82,25 @@ class Graph:
 
 
 def onnx_model(policy: Policy) -> Any:
-    """The graph from float32 observations [N, *obs_shape], flattened if they have parts, to actions [N, *action_shape]."""
+    """The graph from float32 observations [N, *obs_shape], flattened if they have parts, to actions [N, *action_shape].
+
+    With images its inputs are those of `image_inputs`.
+    """
     spec, form, parts = policy.spec, policy.form, policy.named()
     graph = Graph("obs")
-    graph.then("Reshape", np.array([-1, spec.obs_size]))
-    if form.normalised:
-        graph.then("Sub", parts["obs_mean"])
-        graph.then("Mul", parts["obs_scale"])
-        graph.clip(-OBS_CLIP, OBS_CLIP)
+
+    def normalise(graph: Graph) -> None:
+        if form.normalised:
+            graph.then("Sub", parts["obs_mean"])
+            graph.then("Mul", parts["obs_scale"])
+            graph.clip(-OBS_CLIP, OBS_CLIP)
+
+    if spec.images:
+        given = image_inputs(graph, policy, normalise)
+    else:
+        given = [helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["N", *spec.obs_shape])]
+        graph.then("Reshape", np.array([-1, spec.obs_size]))
+        normalise(graph)
     for i, (weight, bias) in enumerate(policy.layers):
         before = graph.result
         graph.then("Gemm", weight, bias)
@@ -113,13 +133,21 @@ def onnx_model(policy: Policy) -> Any:
         )
     graph.then("Identity")
     graph.nodes[-1].output[0] = "action"
-    given = helper.make_tensor_value_info("obs", TensorProto.FLOAT, ["N", *spec.obs_shape])
-    whole = helper.make_graph(graph.nodes, f"{spec.id} policy", [given], [output], graph.constants)
+    whole = helper.make_graph(graph.nodes, f"{spec.id} policy", given, [output], graph.constants)
     model = helper.make_model(
         whole, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="spreeze", ir_version=8
     )
     onnx.checker.check_model(model)
     return model
+
+
+def describe_inputs(policy: Policy) -> str:
+    """The inputs of the graph, for people."""
+    spec = policy.spec
+    if spec.images:
+        return describe_images(policy)
+    flat = ", flattened as by gymnasium.spaces.flatten" if spec.obs_parts else ""
+    return f"obs [{', '.join(map(str, ('N', *spec.obs_shape)))}] in float32{flat}"
 
 
 def export_onnx(policy: Policy, file: Path) -> float:
@@ -149,11 +177,18 @@ def compare(policy: Policy, file: Path) -> float:
     """
     spec = policy.spec
     rng = np.random.default_rng(0)
-    obs = rng.normal(0, 3, (NUM_COMPARED, *spec.obs_shape)).astype(np.float32)
-    obs[0] = 0
+    if spec.images:
+        frames = spec.frames
+        stacks = rng.integers(0, 256, (FEW_COMPARED, 4 * frames.stack_words)).astype(np.uint8)
+        frames.split_stack(stacks)[1][:] = rng.normal(0, 3, (FEW_COMPARED, spec.vector_size))
+        given, obs = inputs_of(policy, stacks), stacks
+    else:
+        obs = rng.normal(0, 3, (NUM_COMPARED, *spec.obs_shape)).astype(np.float32)
+        obs[0] = 0
+        given = {"obs": obs}
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"obs": obs})
-    expected, _ = policy.predict(obs, deterministic=True)
+    (found,) = session.run(None, given)
+    expected = policy.greedy_action(obs.reshape(len(obs), -1))
     if spec.discrete:
         return float(np.mean(found != expected))
     scale = np.subtract(spec.action_high, spec.action_low).reshape(spec.action_shape)

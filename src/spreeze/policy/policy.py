@@ -5,19 +5,17 @@ Its parameters are views into one flat vector, the same vector that the learner 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from spreeze.policy.activations import ACTIVATIONS, layer_norm
 from spreeze.policy.form import PolicyForm
 from spreeze.policy.noise import COLOUR_BLOCK, NOISE_BLOCK, coloured_noise
-from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, Activation, EnvSpec, Floats
-
-LAYER_NORM_EPS = 1e-5
-GELU_SCALE, GELU_CUBE = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
+from spreeze.spec import LOG_STD_RANGE, OBS_CLIP, EnvSpec, Floats
 
 
 class Policy:
@@ -79,18 +77,32 @@ class Policy:
         self._colour, self._coloured_envs = colour, envs
         self._allocate(0)
 
-    def act(self, obs: Floats, explore: bool) -> Floats:
+    def act(self, obs: NDArray[Any], explore: bool) -> Floats:
         """Actions for a batch of flat observations, as rows store them. The next call overwrites them."""
         if len(obs) != self._batch:
             self._allocate(len(obs))
-        x = obs
-        if self.form.normalised:
-            x = np.subtract(obs, self._params["obs_mean"], out=self._normalised_obs)
-            np.multiply(x, self._params["obs_scale"], out=x)
-            np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
-            np.minimum(x, OBS_CLIP, out=x)
-        action: Floats = self._head(self._network(x), explore)
+        action: Floats = self._head(self._network(self._inputs(obs)), explore)
         return action
+
+    def choose(self, outputs: Floats, explore: bool) -> Floats:
+        """Actions from what the last layer gave elsewhere, and for a Gaussian the log of its standard deviation."""
+        if len(outputs) != self._batch:
+            self._allocate(len(outputs))
+        num = self.form.outputs(self.spec)
+        if self.form.head == "gaussian":
+            self._params["log_std"][:] = outputs[0, num:]
+        action: Floats = self._head(np.array(outputs[:, :num]), explore)
+        return action
+
+    def _inputs(self, obs: NDArray[Any]) -> Floats:
+        """What the first layer takes."""
+        if not self.form.normalised:
+            return obs
+        x: Floats = np.subtract(obs, self._params["obs_mean"], out=self._normalised_obs)
+        np.multiply(x, self._params["obs_scale"], out=x)
+        np.maximum(x, -OBS_CLIP, out=x)  # together a third of the time of np.clip
+        np.minimum(x, OBS_CLIP, out=x)
+        return x
 
     def _network(self, x: Floats) -> Floats:
         """The outputs of the last layer; the head may overwrite them."""
@@ -100,7 +112,7 @@ class Policy:
             np.add(out, bias, out=out)
             if out is not self._outputs[-1]:
                 if self.form.layer_norm:
-                    _layer_norm(out)
+                    layer_norm(out)
                 self._activate(out)
                 if self.form.residual and x is not first and x.shape == out.shape:
                     np.add(out, x, out=out)
@@ -188,7 +200,7 @@ class Policy:
         """Buffers for a batch of this size; noise drawn so far is dropped."""
         self._batch = batch
         self._outputs = [np.zeros((batch, len(bias)), np.float32) for _, bias in self.layers]
-        self._normalised_obs: Floats = np.zeros((batch, self.spec.obs_size), np.float32)
+        self._normalised_obs: Floats = np.zeros((batch, self.spec.vector_size), np.float32)
         self._mean_std: Floats = np.zeros((2, batch, self._action_size), np.float32)
         self._noise_block, self._noise_used = self._noise_block[:0], 0
         self._coloured = self._coloured[:0]
@@ -213,7 +225,7 @@ class Policy:
             np.clip(scaled, self.low, self.high, out=scaled)  # rounding may exceed the bounds
         return scaled.reshape(*action.shape[:-1], *self.spec.action_shape)
 
-    def greedy_action(self, obs: Floats) -> NDArray[Any]:
+    def greedy_action(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Actions for a batch of flat observations, without exploration, as the environment takes them."""
         return self.to_env_action(self.act(obs, explore=False))
 
@@ -224,10 +236,7 @@ class Policy:
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], Any]:
-        """The action for one observation or a batch, in the environment's own bounds.
-
-        A Dict or Tuple observation may be given as the environment returns it, or flattened.
-        """
+        """The action for one observation or a batch, as the environment returns it or flattened, in its own bounds."""
         obs = np.asarray(self.spec.flatten(observation), np.float32)
         if obs.shape[obs.ndim - len(self.spec.obs_shape) :] != self.spec.obs_shape:
             raise ValueError(
@@ -240,7 +249,7 @@ class Policy:
 
     def copy(self) -> Policy:
         """A copy with separate parameters; its noise starts from the beginning."""
-        return Policy(self.spec, self.form, self.vector.copy())
+        return type(self)(self.spec, self.form, self.vector.copy())
 
     def named(self) -> dict[str, Floats]:
         """The parameters by name, as policy.safetensors stores them."""
@@ -257,41 +266,3 @@ def _float32_inside(bounds: tuple[float, ...], inwards: int) -> Floats:
     outside = (exact - rounded) * inwards > 0
     inside: Floats = np.where(outside, np.nextafter(rounded, np.float32(inwards * np.inf)), rounded)
     return inside
-
-
-def _relu(x: Floats) -> None:
-    np.maximum(x, 0, out=x)
-
-
-def _tanh(x: Floats) -> None:
-    np.tanh(x, out=x)
-
-
-def _elu(x: Floats) -> None:
-    below = np.expm1(np.minimum(x, 0))
-    np.maximum(x, 0, out=x)
-    x += below
-
-
-def _silu(x: Floats) -> None:
-    x *= 0.5 * (1 + np.tanh(0.5 * x))  # the logistic function, without its overflow
-
-
-def _gelu(x: Floats) -> None:
-    x *= 0.5 * (1 + np.tanh(GELU_SCALE * (x + GELU_CUBE * x * x * x)))
-
-
-ACTIVATIONS: dict[Activation, Callable[[Floats], None]] = {
-    "relu": _relu,
-    "tanh": _tanh,
-    "elu": _elu,
-    "silu": _silu,
-    "gelu": _gelu,
-}
-"""In place."""
-
-
-def _layer_norm(x: Floats) -> None:
-    """Mean 0 and standard deviation 1 in every row, in place."""
-    x -= x.mean(1, keepdims=True)
-    x /= np.sqrt(np.square(x).mean(1, keepdims=True) + LAYER_NORM_EPS)

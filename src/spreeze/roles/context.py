@@ -35,7 +35,7 @@ from spreeze.wires.documents import Document, EpisodeReports
 from spreeze.wires.experience import Experience, LaneReader
 from spreeze.wires.weights import Weights
 
-ROLES = ("sampler", "learner", "evaluator", "visualizer", "relay")
+ROLES = ("sampler", "learner", "evaluator", "visualizer", "relay", "inference")
 WITH_WRITE_THREAD = ("sampler", "learner")
 """Roles that do not wait for a disk that hangs."""
 CLOSE_S = 2.0
@@ -67,8 +67,8 @@ class Job:
 
     @property
     def acts_through_torch(self) -> bool:
-        """Whether the process acts by a torch module."""
-        return self.form is not None and bool(self.form.module)
+        """Whether the process acts by a torch module, or infers for those that do not."""
+        return self.role == "inference" or (self.form is not None and bool(self.form.module))
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ from spreeze.run.new_folder import claim_folder
 from spreeze.run.processes.call import CallFailed, CallKilled, CallTooLate, call
 from spreeze.run.processes.pool import Processes, StartFailed
 from spreeze.settings.auto import Probe, no_probe, resolve
+from spreeze.settings.auto.images import with_stack
 from spreeze.settings.auto.limits import CONSTRUCT_S, RESET_S, STEP_S
 from spreeze.settings.auto.memory import learner_space, memory_needs
 from spreeze.settings.auto.rates import rules_suffice
@@ -39,6 +40,7 @@ from spreeze.settings.resume import Resumption, check_own_networks, compare_with
 from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.settings.trial import Tried, try_algorithm
 from spreeze.spec import EnvSpec
+from spreeze.wires.acting import GROUPS, acting_blocks
 from spreeze.wires.arena import Block, arena_bytes
 from spreeze.wires.blocks import arrivals_blocks
 from spreeze.wires.control import control_blocks
@@ -48,6 +50,8 @@ from spreeze.wires.weights import ASKED, weights_blocks
 
 LANE_ROWS, LANE_BYTES = 65_536, 256 << 20
 """The most rows in one sampler's lane, and the most bytes in all lanes."""
+FEWEST_BLOCKS, FEWEST_FILMS = 8, 2
+"""The fewest rows in a lane, for each of its environments. A film is a megabyte, and arrives once in 128 steps."""
 OTHER_PROCESSES = 7
 """Two fork servers, learner, visualizer, page, tracker, compiler."""
 
@@ -111,7 +115,7 @@ def describe_env(
         raise RunFailed(f"{error}\n{what} This output is kept in {log}") from None
     if problems:
         raise UsageError(problems)
-    return spec
+    return with_stack(spec, config.simulation.stack)
 
 
 def _inspection_limit_s(config: Config) -> float:
@@ -210,14 +214,25 @@ def shared_blocks(config: Config, spec: EnvSpec, form: PolicyForm | None = None)
     lanes, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
     size = (form or config.hyper.policy_form(spec)).size(spec)
     lane_rows = min(LANE_BYTES // layout.row_bytes // lanes, LANE_ROWS)
+    blocks = FEWEST_BLOCKS if layout.film is None else FEWEST_FILMS
     return [
         *control_blocks(lanes),
         *document_blocks(lanes, config.ray.evaluate == "nodes"),
         *weights_blocks(size),
         *(weights_blocks(size, ASKED) if config.ray.evaluate == "nodes" else ()),
-        *experience_blocks(layout, lanes, max(lane_rows, 8 * envs), envs),
+        *experience_blocks(layout, lanes, max(lane_rows, blocks * envs), envs),
+        *(_acting_blocks(config, spec, form) if config.sampler.acting == "inference" else ()),
         *(arrivals_blocks(layout) if config.backend == "ray" else ()),
     ]
+
+
+def _acting_blocks(config: Config, spec: EnvSpec, form: PolicyForm | None) -> list[Block]:
+    """Memory for the questions of samplers that do not run the policy themselves."""
+    form = form or config.hyper.policy_form(spec)
+    obs_bytes = 4 * (spec.frames.stack_words if spec.images else spec.obs_size)
+    outputs = form.outputs(spec) + (spec.action_size if form.head == "gaussian" else 0)
+    samplers, envs = resolved(config.sampler.processes), resolved(config.sampler.envs_per_process)
+    return acting_blocks(samplers, envs // GROUPS, obs_bytes, outputs)
 
 
 def _probe_machine(

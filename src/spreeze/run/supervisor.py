@@ -104,6 +104,8 @@ class Supervisor:
 
         samplers = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]
+        if config.sampler.acting == "inference":
+            self.jobs.append(job("inference"))
         self.directory_observers = Observers(config, run_dir)
         tasks: list[Task] = [*self.directory_observers.all]
         if config.visualizer.draw == "on":

@@ -74,6 +74,7 @@ def signs_of_life(control: Control) -> dict[str, Sign]:
         "evaluator-0": sign(control.evaluator),
         "visualizer-0": sign(control.visualizer),
         "relay-0": Sign(int(control.relay["beats"]), Doing.OTHER),
+        "inference-0": Sign(int(control.inference["beats"]), Doing.OTHER),
     }
 
 

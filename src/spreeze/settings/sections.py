@@ -26,6 +26,12 @@ class SimulationConfig:
     kwargs: str | None = knob(
         None, "Arguments of the environment, as a JSON object: '{\"goal\": 2}'."
     )
+    stack: int | Auto = knob(
+        "auto",
+        "The newest frames that the policy sees, where observations have images. Auto: 4; 1 if each has several already.",
+        low=1,
+        high=32,
+    )
     engine: Engine = knob(
         "gymnasium",
         "What steps the environments. envpool: EnvPool's C++ versions, for the ids it has (extra `envpool`).",
@@ -47,6 +53,11 @@ class SamplerConfig:
         "Environments per sampler; one forward pass serves them all. Auto: more for faster environments.",
         low=1,
         high=4096,
+    )
+    acting: Literal["samplers", "inference"] | Auto = knob(
+        "auto",
+        "Who runs the policy: samplers, each in numpy; or inference, one process for all, on the learner's device. "
+        "Auto: inference for images on a GPU.",
     )
     random_steps: int = knob(
         1000,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spreeze.algos import PolicyForm, build_algorithm
-from spreeze.algos.base import BuiltPolicy
+from spreeze.algos.network_knobs import BuiltPolicy
 from spreeze.errors import UsageError
 from spreeze.policy import Parameters
 from spreeze.rows import row_layout

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spreeze.learning.updater import UpdateSetup
     from spreeze.settings.probe import ProbeRequest
 
-ROWS, CHUNK, SPLIT_CHUNKS = 50_000, 4, 8
+ROWS, FILMS, CHUNK, SPLIT_CHUNKS = 50_000, 100, 4, 8
 TURN_S = 0.12
 """How long each rate is measured."""
 PROBE_RATES = (1e-4, 0.005)
@@ -117,9 +117,10 @@ def _replay(algorithm: Algorithm, device: torch.device) -> Replay:
     from spreeze.learning.replay import Replay
 
     layout = row_layout(algorithm.spec, algorithm.config.row_format())
-    replay = Replay(layout, ROWS, device, prioritised=algorithm.config.prioritised)
-    rows = np.zeros(ROWS, layout.dtype)
-    as_matrix(rows)[:] = np.random.default_rng(0).random((ROWS, layout.width), np.float32)
+    num = ROWS if layout.film is None else FILMS
+    replay = Replay(layout, num, device, prioritised=algorithm.config.prioritised)
+    rows = np.zeros(num, layout.dtype)
+    as_matrix(rows)[:] = np.random.default_rng(0).random((num, layout.width), np.float32)
     replay.insert(rows)
     return replay
 

@@ -25,7 +25,7 @@ from spreeze.store.rundir import RunDir
 
 MAX_MOMENTS = 400_000
 """Moments that one process keeps; its recording ends there."""
-ORDER = ("learner", "sampler", "evaluator", "visualizer")
+ORDER = ("learner", "inference", "sampler", "evaluator", "visualizer")
 
 
 class Activity(Enum):

@@ -71,6 +71,10 @@ class EnvFault(StrEnum):
 _instances = count()
 
 
+PICTURE = (16, 24)
+"""Height and width of a picture as observation."""
+
+
 @dataclass(kw_only=True, eq=False)
 class FaultEnv(gym.Env[Any, Any]):
     """A point on a line that moves to its goal. Without arguments nothing is wrong with it.
@@ -97,13 +101,19 @@ class FaultEnv(gym.Env[Any, Any]):
     seconds: float | None = None
     num_bytes: int = 2**20
     length: int = 20
+    pixels: bool = False
+    """Observations are small pictures of the point and its goal."""
     render_mode: str | None = None
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
 
     def __post_init__(self) -> None:
         """Make the spaces; the fault may happen here."""
-        self.observation_space = Box(-4.0, 4.0, (3,), np.float32)
+        self.observation_space = (
+            Box(0, 255, (*PICTURE, 1), np.uint8)
+            if self.pixels
+            else Box(-4.0, 4.0, (3,), np.float32)
+        )
         self.action_space = Box(-1.0, 1.0, (1,), np.float32)
         self.fault = EnvFault(self.fault)
         self._title = Path("/proc/self/cmdline").read_bytes().decode(errors="replace")
@@ -151,7 +161,13 @@ class FaultEnv(gym.Env[Any, Any]):
             picture[30:34, column : column + 3, color] = 255
         return picture
 
-    def _obs(self) -> NDArray[np.float32]:
+    def _obs(self) -> NDArray[Any]:
+        if self.pixels:
+            picture = np.zeros((*PICTURE, 1), np.uint8)
+            for row, place in enumerate((self._goal, self._position)):
+                column = int(np.clip((place + 2) / 4 * PICTURE[1], 0, PICTURE[1] - 1))
+                picture[6 * row + 3 : 6 * row + 6, column] = 255
+            return picture
         return np.array([self._position, self._goal, self._goal - self._position], dtype=np.float32)
 
     def _due(self, where: str) -> bool:
@@ -173,7 +189,7 @@ class FaultEnv(gym.Env[Any, Any]):
 
     def _spoil(self, value: Any) -> Any:
         """The value as this fault returns it."""
-        array = np.asarray(value, np.float32)
+        array = np.asarray(value, np.float32)  # a picture of floats is bad, too
         bad: dict[str, Callable[[], Any]] = {
             EnvFault.NAN: lambda: array * np.nan,
             EnvFault.INF: lambda: array + np.inf,

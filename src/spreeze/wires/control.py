@@ -10,6 +10,7 @@ There is one record per process, and only that process writes it:
 | evaluator  | evaluator  | the latest and the best evaluation, the cores it has borrowed            |
 | visualizer | visualizer | pictures drawn and videos written                                        |
 | relay      | relay      | what the other machines of a cluster do; all zero without one            |
+| inference  | inference  | answers to samplers that do not run the policy; all zero if they do      |
 
 `beats` is the heartbeat: it counts units of work, so a role that hangs inside its environment or a
 kernel can be seen from outside. `waited_s` is the time a role has slept because it had nothing to do.
@@ -153,6 +154,12 @@ RELAY = [
     ("weights_version", "<i8"),  # the oldest that a node acts with
     ("block_ms", "<f8"),  # how long the newest block took from its node
 ]
+INFERENCE = [
+    *_WORK,
+    ("answers", "<i8"),  # to groups of environments
+    ("batches", "<i8"),  # in so many batches
+    ("version", "<i8"),  # of the weights it acts with
+]
 
 
 def _padded(fields: Sequence[tuple[str, str]]) -> np.dtype[np.void]:
@@ -170,6 +177,7 @@ def control_blocks(num_samplers: int) -> list[Block]:
         Block("control.evaluator", (), _padded(EVALUATOR)),
         Block("control.visualizer", (), _padded(VISUALIZER)),
         Block("control.relay", (), _padded(RELAY)),
+        Block("control.inference", (), _padded(INFERENCE)),
     ]
 
 
@@ -184,6 +192,7 @@ class Control:
         self.evaluator: Table = arena["control.evaluator"]
         self.visualizer: Table = arena["control.visualizer"]
         self.relay: Table = arena["control.relay"]
+        self.inference: Table = arena["control.inference"]
 
     @property
     def stopping(self) -> bool:
@@ -208,7 +217,7 @@ class Control:
     def heartbeats(self) -> dict[str, int]:
         """Units of work done so far by each role: `sampler-3`, `learner-0`."""
         samplers = {f"sampler-{i}": int(n) for i, n in enumerate(self.samplers["beats"])}
-        names = ("learner", "evaluator", "visualizer", "relay")
+        names = ("learner", "evaluator", "visualizer", "relay", "inference")
         others = {name: getattr(self, name) for name in names}
         return samplers | {f"{name}-0": int(table["beats"]) for name, table in others.items()}
 

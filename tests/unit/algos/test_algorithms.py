@@ -494,7 +494,7 @@ class TestPriorities:
         assert replay.priorities is not None
         replay.priorities[:] = torch.tensor([1.0, 0, 0, 2.0, 0, 0, 0, 5.0])
         uniform = (torch.arange(800) + 0.5) / 800
-        index, weight = draw_by_priority(replay.priorities, replay.window, uniform, 1.0)
+        index, weight = draw_by_priority(replay.priorities, replay.window[1], uniform, 1.0)
         assert torch.bincount(index, minlength=8).tolist() == [100, 0, 0, 200, 0, 0, 0, 500]
         # Fully corrected, each row has the same total weight as with uniform draws.
         totals = torch.zeros(8).index_add(0, index, weight)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import tomllib
 from typing import Any
 
 import pytest
 
+from spreeze.bench.peers.drivers.program import Request
 from spreeze.bench.peers.settings import ALL, FOLDER, contestants, frameworks
 from spreeze.errors import UsageError
 
@@ -74,3 +76,32 @@ def test_names_of_results_are_unique() -> None:
 def test_unknown_frameworks_are_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError, match="Did you mean sbx"):
         contestants("sb3,sbxx", "Pendulum-v1", discrete=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "updates"),
+    [
+        ({"algorithm": "PPO", "envs": 2, "n_steps": 32, "n_epochs": 3}, 3 * 64 // 16),
+        ({"algorithm": "DQN", "learning_starts": 32, "train_freq": 8}, 64 // 8 - 32 // 8),
+    ],
+)
+def test_updates_of_stable_baselines3_are_gradient_steps(
+    settings: dict[str, Any], updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its PPO counts how often it has gone through a rollout."""
+    monkeypatch.syspath_prepend(str(FOLDER / "drivers"))
+    driver, saved = importlib.import_module("drive_sb3"), []
+
+    class Saver:
+        def due(self) -> bool:
+            return True
+
+        def save(self, _write: Any, env_steps: int, updates: int) -> None:
+            saved.append((env_steps, updates))
+
+    saver: Any = Saver()
+    settings = settings | {"steps": 128, "batch_size": 16}
+    driver.train(Request("sb3", "CartPole-v1", 0, settings, "", 1.0), saver)
+    assert saver.batch_size == 16
+    steps_first = 72  # the first callback after updates that follow 64 steps
+    assert next(done for steps, done in saved if steps >= steps_first) == updates

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from spreeze.bench import trial
+from spreeze.bench.clock import Use
 from spreeze.bench.trial import Program, Saved, Task
 
 SAVES = """
@@ -146,6 +147,8 @@ def test_the_exit_code_of_what_was_asked_to_end_is_no_error(tmp_path: Path) -> N
     assert result.error is None
 
 
+# The signal may come while psutil reads a file of the kernel, which nobody closes then.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_nothing_is_left_after_sigterm(tmp_path: Path) -> None:
     def terminate() -> None:
         while not (tmp_path / "alive").exists():
@@ -162,6 +165,26 @@ def test_nothing_is_left_after_sigterm(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_what_it_has_learned_and_used_is_counted(tmp_path: Path) -> None:
+    """Transitions of the updates between the first judged policy and the last; cores of its busy processes."""
+    busy = "import os, sys, time\nfor value in range(1, 500):\n"
+    # Renamed: it may be stopped between any two steps.
+    busy += " open(sys.argv[1] + '.draft', 'w').write(str(value))\n"
+    busy += " os.rename(sys.argv[1] + '.draft', sys.argv[1])\n end = time.monotonic() + 0.02\n while time.monotonic() < end: pass"
+    policy, program = tmp_path / "policy", _program(tmp_path, [])
+
+    def newest() -> Saved | None:
+        if not policy.exists() or not (text := policy.read_text()):
+            return None
+        return Saved(str(policy), 10, updates=int(text), batch_size=256)
+
+    program = replace(program, train=[sys.executable, "-c", busy, str(policy)], newest=newest)
+    result = trial.run(program, Task("env", 1e6, 1.0, 0.1), 0, tmp_path / "printed.txt")
+    assert len(result.curve) > 2
+    assert result.learned_rows == 256 * (result.curve[-1][2] - result.curve[0][2]) > 0
+    assert 0.1 < result.own_cores < 1.5
+
+
 def test_other_programs_are_seen_and_the_frameworks_own_use_is_not(tmp_path: Path) -> None:
     """A busy child of the framework counts for it, also after its end; a busy stranger does not."""
     busy = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
@@ -169,10 +192,10 @@ def test_other_programs_are_seen_and_the_frameworks_own_use_is_not(tmp_path: Pat
                            f"subprocess.run([sys.executable, '-c', {busy!r}])\nprint(1, flush=True)\n"
                            "time.sleep(60)"], stdout=-1)  # fmt: skip
     try:
-        before = trial.Use.until_now([family])
+        before = Use.until_now([family])
         assert family.stdout
         family.stdout.read(1)
-        after = trial.Use.until_now([family])
+        after = Use.until_now([family])
         assert after.family - before.family >= 0.5
         assert after.busy - before.busy >= 0.5
     finally:

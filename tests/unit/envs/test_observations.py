@@ -122,7 +122,7 @@ def test_a_checkpoint_without_obs_parts_still_loads() -> None:
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (Dict({"camera": Box(0, 255, (8, 8, 3), np.uint8)}), "'camera', of shape .* is an image"),
+        (Dict({"camera": Box(0, 1, (64, 64, 3))}), "'camera', of shape .* looks like an image"),
         (Dict({"a": Dict({"words": gym.spaces.Text(5)})}), r"a\.words is Text"),
         (Dict({"none": Box(-1, 1, (0,))}), "empty"),
     ],

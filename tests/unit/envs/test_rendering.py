@@ -20,10 +20,12 @@ from spreeze.envs.rendering import (
     NoPicture,
     Trial,
     Verdict,
+    View,
     explain,
     try_in_child,
     view_without_display,
 )
+from spreeze.testing import Catch
 
 # Children that are forked here only draw, and leave by os._exit: threads of other tests do not matter.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -51,6 +53,15 @@ def draw(env: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().splitlines()[-1]
+
+
+def test_small_pictures_are_enlarged_without_blur() -> None:
+    view = View(Catch, inspect_env(Catch, "Catch"))
+    view.reset(0)
+    picture, small = view.frame(), Catch().reset(seed=0)[0]
+    view.close()
+    assert picture.shape == (252, 252, 3)
+    np.testing.assert_array_equal(picture[1::3, 1::3, :1], small)
 
 
 def test_mujoco_is_drawn_without_a_display_or_the_message_says_what_to_install() -> None:

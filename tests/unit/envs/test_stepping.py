@@ -15,6 +15,9 @@ from spreeze.envs.inspect import inspect_env
 from spreeze.envs.loop_stepper import LoopStepper
 from spreeze.envs.step_result import StepResult
 from spreeze.envs.stepping import Stepper, play_episodes, play_to_end
+from spreeze.spec import EnvSpec
+
+LINE = EnvSpec(id="line", obs_shape=(3,), action_shape=(1,), action_low=(-1.0,), action_high=(1.0,))
 
 
 def play(stepper: Stepper, num_episodes: int) -> list[Episode]:
@@ -81,7 +84,7 @@ def test_bypassing_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
     stepper, plain = LoopStepper([make()], make), make()
     bypassed = stepper._steps[0].__self__ is stepper.envs[0].unwrapped
     assert bypassed is not wrapped
-    out = StepResult(1, 3)
+    out = StepResult(1, LINE)
     stepper.reset_into(3, out)
     expected, _ = plain.reset(seed=3)
     rng = np.random.default_rng(0)
@@ -101,7 +104,7 @@ def test_bypassing_the_standard_wrappers_changes_nothing(wrapped: bool) -> None:
 
 def test_the_time_limit_restarts_after_an_episode_that_was_cut_for_bad_numbers() -> None:
     env = gym.wrappers.TimeLimit(fakes.FaultEnv("nan", at=3), 5)
-    stepper, out = LoopStepper([env], fakes.CountEnv), StepResult(1, 3)
+    stepper, out = LoopStepper([env], fakes.CountEnv), StepResult(1, LINE)
     stepper.reset_into(0, out)
     cut = []
     for _ in range(12):

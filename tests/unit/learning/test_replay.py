@@ -45,7 +45,7 @@ def numbered(first: int, count: int) -> Rows:
 def read_all(replay: Replay) -> list[int]:
     """The numbers of all rows that updates can read. No row may be torn."""
     uniform = (torch.arange(replay.num_rows, device=replay.data.device) + 0.5) / replay.num_rows
-    batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT.columns())
+    batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT)
     assert (batch.obs == batch.reward[:, None]).all()
     assert (batch.next_obs == batch.reward[:, None]).all()
     return [int(number) for number in batch.reward]
@@ -83,7 +83,7 @@ def test_rows_are_written_beside_what_is_read(monkeypatch: pytest.MonkeyPatch) -
 def test_a_replay_without_memory_can_be_traced_and_not_filled() -> None:
     replay = ReplayShape(LAYOUT, 20, CPU)
     assert gather(
-        replay.data, draw(replay.data, replay.window, torch.rand(5)), LAYOUT.columns()
+        replay.data, draw(replay.data, replay.window, torch.rand(5)), LAYOUT
     ).obs.shape == (5, 4)
     with pytest.raises(ValueError, match="without memory"):
         replay.insert(numbered(0, 3))
@@ -96,7 +96,7 @@ def test_a_batch_sampled_on_the_host_is_read_whole_and_in_order(batch_size: int)
     sampled = HostSampledBatches(replay, 1, batch_size)
     sampled.fill()
     index = draw(sampled.data[0], sampled.window, sampled.uniform)
-    batch = gather(sampled.data[0], index, LAYOUT.columns())
+    batch = gather(sampled.data[0], index, LAYOUT)
     torch.testing.assert_close(batch.obs, sampled.data[0][:, :4], rtol=0, atol=0)
     assert batch.reward.min() >= 500
     assert batch.reward.max() < 1500
@@ -430,7 +430,7 @@ def test_no_row_is_torn_while_copies_and_updates_run_side_by_side(placement: Any
     def look() -> None:
         for _ in range(20):
             uniform = torch.rand(20_000, device=device)
-            batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT.columns())
+            batch = gather(replay.data, draw(replay.data, replay.window, uniform), LAYOUT)
             torn.add_((batch.obs != batch.reward[:, None]).sum())
             torn.add_((batch.next_obs != batch.reward[:, None]).sum())
             low = batch.reward < newest - 5000

@@ -91,7 +91,7 @@ def test_a_batch_holds_stored_rows_and_nothing_else() -> None:
     replay.insert(rows)
     uniform = torch.tensor([0.0, 0.5, 0.999999999, 1.0 - 2**-24])
     places = draw(replay.data, replay.window, uniform)
-    batch = gather(replay.data, places, layout.columns())
+    batch = gather(replay.data, places, layout)
     for i, index in enumerate([0, 3, 6, 6]):
         np.testing.assert_array_equal(batch.obs[i], rows["obs"][index])
         np.testing.assert_array_equal(batch.next_obs[i], rows["next_obs"][index])

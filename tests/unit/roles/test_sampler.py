@@ -12,7 +12,7 @@ import pytest
 
 import fakes
 from spreeze.envs.episodes import MAX_NAMES
-from spreeze.roles.sampler import Exploration
+from spreeze.roles.acting import Exploration
 from spreeze.run.warnings import warnings_from
 from stage import EPISODE_STEPS, Stage
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from interleave import Crash, Memory, Rows, Words, explore
+from spreeze.wires.acting import NUMBER, Question, Slot
 from spreeze.wires.experience import COMMITTED, RESERVED, LaneReader, LaneWriter
 from spreeze.wires.weights import CHECKSUM, ENV_STEPS, SEAL, SLOTS, UPDATES, Stamp, Weights
 
@@ -496,3 +497,116 @@ def test_weights_need_stores_in_order() -> None:
     """Where stores overtake each other, as on ARM, a seal proves nothing."""
     with pytest.raises(AssertionError, match="torn weights"):
         explore_weights("pso", (1, 1), 1)
+
+
+# --- the acting wire
+
+
+def explore_acting(
+    order: str,
+    crashing: str = "",
+    question_class: type[Question] = Question,
+    slot_class: type[Slot] = Slot,
+) -> set[tuple[int, ...]]:
+    """Run all schedules of a sampler that asks and a process that answers; fails on any wrong answer.
+
+    The answer to an observation is its negative. Returns which questions were answered in time, for each schedule.
+    """
+    memory = Memory()
+    words: list[Any] = [memory.words(2), memory.words(2)]
+    obs: Any = Rows([memory.words(2)])
+    outputs: Any = Rows([memory.words(2)])
+    seen: set[tuple[int, ...]] = set()
+
+    def ask(life: int, got: list[Any]) -> None:
+        question = question_class(*words, obs, outputs)
+        for i in range(2):
+            mark = 10 * life + i + 1
+            question.ask([(mark, mark)])  # type: ignore[arg-type]
+            if not (question.is_answered or question.is_answered):
+                return  # it has no time to wait longer
+            got.append((mark, *question.answer))
+
+    def asker() -> list[Any]:
+        got: list[Any] = []
+        try:
+            ask(1, got)
+        except Crash:
+            ask(2, got)
+        return got
+
+    def answer(rounds: int) -> None:
+        slot = slot_class(*words, obs, outputs)
+        for _ in range(rounds):
+            if (number := slot.open_question()) is not None:
+                ((first, second),) = slot.obs
+                slot.answer(number, [(-first, -second)], 7)  # type: ignore[arg-type]
+
+    def answerer() -> None:
+        try:
+            answer(2)
+        except Crash:
+            answer(2)
+
+    def check(outcome: dict[str, Any]) -> None:
+        for mark, *answers in outcome["asker"]:
+            assert answers == [(-mark, -mark)], f"wrong answer to {mark}: {answers}"
+        seen.add(tuple(mark for mark, *_ in outcome["asker"]))
+
+    explore(memory, {"asker": asker, "answerer": answerer}, check, order, crashing)
+    return seen
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("crashing", ["", "asker", "answerer"])
+@pytest.mark.fault("F14")
+def test_every_answer_is_to_the_question_that_was_asked(order: str, crashing: str) -> None:
+    """Whoever is killed at whatever point, and replaced."""
+    seen = explore_acting(order, crashing)
+    assert (11, 12) in seen, "both questions may be answered"
+    if crashing == "asker":
+        assert (21, 22) in seen, "those of a successor, too"
+
+
+class HastyQuestion(Question):
+    """Asks before the observations are there."""
+
+    def ask(self, obs: Any) -> None:
+        self._number += 1
+        self._asked[NUMBER] = self._number
+        self._obs[:] = obs
+
+
+class HastySlot(Slot):
+    """Says that it has answered before the answer is there."""
+
+    def answer(self, number: int, outputs: Any, version: int) -> None:
+        self._answered[NUMBER] = number
+        self._outputs[:] = outputs
+
+
+class LateSlot(Slot):
+    """Answers under the number that is the newest when the answer is ready."""
+
+    def answer(self, number: int, outputs: Any, version: int) -> None:
+        super().answer(int(self._asked[NUMBER]), outputs, version)
+
+
+@pytest.mark.parametrize(
+    ("broken", "crashing"),
+    [
+        ({"question_class": HastyQuestion}, ""),
+        ({"slot_class": HastySlot}, ""),
+        ({"slot_class": LateSlot}, "asker"),
+    ],
+)
+def test_a_broken_acting_wire_is_caught(broken: dict[str, Any], crashing: str) -> None:
+    """Each mutation gives a wrong answer in some schedule."""
+    with pytest.raises(AssertionError, match="wrong answer"):
+        explore_acting("sc", crashing, **broken)
+
+
+def test_the_acting_wire_needs_stores_in_order() -> None:
+    """Where stores overtake each other, as on ARM, the protocol does not hold."""
+    with pytest.raises(AssertionError, match="wrong answer"):
+        explore_acting("pso")

@@ -13,6 +13,7 @@ BENCHMARKS = {
     "start-up": "when a run reaches each milestone of its start",
     "pipeline": "samplers and learner together, against each alone",
     "cluster": "samplers on several Ray nodes, and the way of a row from there, against a lane",
+    "ablations": "batch sizes, numbers of samplers, transports, one device against two; and a whole run",
     "ratios": "the ratios of the others, against those of an earlier version",
     "time-to-score": "seconds from the command to a score, against other frameworks",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +11,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from spreeze.bench.result import write_result
+from spreeze.bench.result import find_algorithm_for, spec_of, whole_numbers, write_result
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine, detect_machine
 from spreeze.settings.arguments import read_arguments
 from spreeze.settings.checks import check_devices
 from spreeze.text import short
+
+MAX_BATCH = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,28 +48,13 @@ class Arguments:
 def main(arguments: list[str]) -> int:
     """Measure, then write and print the result."""
     args = read_arguments(Arguments, arguments, "bench learner")
-    sizes = args.batch_size.split(",")
-    if not all(size.isdigit() and 0 < int(size) <= 1 << 20 for size in sizes):
-        raise UsageError(
-            [
-                f"--batch-size {args.batch_size}: must be whole numbers from 1 to 1048576, such as 256,8192."
-            ]
-        )
-    from spreeze.algos import find_algorithm
+    sizes = whole_numbers("--batch-size", args.batch_size, MAX_BATCH)
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.learner import default_key, measure
-    from spreeze.envs.inspect import inspect_env
-    from spreeze.envs.messages import messages_to
 
     machine = detect_machine()
-    with messages_to(None), redirect_stdout(sys.stderr):  # the result may go to standard output
-        spec = HALF_CHEETAH if args.env is None else inspect_env(args.env, args.env)
-    if not find_algorithm(args.algo).takes(spec):
-        raise UsageError(
-            [
-                f"--algo {args.algo} does not support the actions of {spec.id}. Name another environment or algorithm."
-            ]
-        )
+    spec = HALF_CHEETAH if args.env is None else spec_of(args.env)
+    find_algorithm_for(args.algo, spec)
     device, second = _devices(args, machine)
     precision = args.precision
     if precision == "auto":
@@ -76,7 +62,7 @@ def main(arguments: list[str]) -> int:
     threads = args.threads or (machine.cores if device == "cpu" else 1)
     began = time.monotonic()
     rows = []
-    for size in map(int, sizes):
+    for size in sizes:
         print(
             f"batch {size}: compiling, then {args.seconds:.0f} s of measurement ...",
             file=sys.stderr,

@@ -37,9 +37,11 @@ def main(arguments: list[str]) -> int:
         rows, bytes_hz = short(result["rows_hz"]), result["bytes_hz"] / 1e6
         print(
             f"experience: {rows} rows/s ({bytes_hz:,.0f} MB/s); queue "
-            f"{short(result['queue_rows_hz'])}, pipe {short(result['pipe_rows_hz'])}\n"
-            f"weights: {result['latency_us']:,.0f} us from publishing to reading; file "
-            f"{result['file_latency_us']:,.0f}, queue {result['queue_latency_us']:,.0f}\n"
+            f"{short(result['queue_rows_hz'])}, pipe {short(result['pipe_rows_hz'])}, "
+            f"files {short(result['file_rows_hz'])}\n"
+            f"weights: {result['latency_us']:,.0f} us from publishing to reading; queue "
+            f"{result['queue_latency_us']:,.0f}, pipe {result['pipe_latency_us']:,.0f}, "
+            f"file {result['file_latency_us']:,.0f}\n"
             f"torn reads: {result['torn_reads']}"
         )
     return 0

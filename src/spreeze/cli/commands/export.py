@@ -49,7 +49,7 @@ def main(arguments: list[str], _started_s: float) -> int:
         raise UsageError([f"--onnx {file}: {what}. Name a file in a folder that exists."])
     checkpoint = find_run(args.run, Path(args.runs)).checkpoint(args.checkpoint)
     try:
-        from spreeze.policy.onnx import export_onnx
+        from spreeze.policy.onnx import describe_inputs, export_onnx
     except ModuleNotFoundError as error:
         if error.name not in ("onnx", "onnxruntime"):
             raise
@@ -61,12 +61,9 @@ def main(arguments: list[str], _started_s: float) -> int:
     policy = load_policy(checkpoint, not_exported)
     distance = export_onnx(policy, file)
     spec = policy.spec
-    obs, action = (
-        ", ".join(map(str, ("N", *shape))) for shape in (spec.obs_shape, spec.action_shape)
-    )
-    flat = ", flattened as by gymnasium.spaces.flatten" if spec.obs_parts else ""
+    action = ", ".join(map(str, ("N", *spec.action_shape)))
     print(
-        f"{file}: obs [{obs}] in float32{flat} -> action [{action}], policy {plain(checkpoint.name)} for {plain(spec.id)}\n"
+        f"{file}: {describe_inputs(policy)} -> action [{action}], policy {plain(checkpoint.name)} for {plain(spec.id)}\n"
         f"Checked with onnxruntime: actions differ from the numpy policy by at most {distance:.1e} of their range."
     )
     return 0

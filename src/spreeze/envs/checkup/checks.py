@@ -133,7 +133,7 @@ def _play(patient: Patient) -> Found:
     spec, guard = patient.spec, patient.guard
     assert spec is not None
     stepper = make_stepper(patient.target, 1, guard)
-    out = StepResult(stepper.num_envs, spec.obs_size)
+    out = StepResult(stepper.num_envs, spec)
     env: Any = stepper.env if hasattr(stepper, "env") else stepper.envs[0]
     env.action_space.seed(1)
     space, ends, began_s = env.action_space, [0, 0], time.monotonic()

@@ -27,10 +27,14 @@ from spreeze.spec import EnvSpec
 SOURCE_ROOT = Path(__file__).parents[2]
 COMPILED_SOURCES = (
     *("learning/**/*.py", "algos/**/*.py", "networks/**/*.py", "policy/**/*.py"),
-    *("errors.py", "knobs.py", "rows.py", "spec.py", "text.py", "user_code.py"),
+    *("errors.py", "images.py", "knobs.py", "rows.py", "spec.py", "text.py", "user_code.py"),
 )
 """Every module that an update imports. A change in any of them makes compiled updates out of date."""
 EXAMPLE_RATES = (1e-3, 0.01)
+
+
+SPEC_FACTS = ("obs_shape", "action_shape", "num_actions", "images", "stack")
+"""What an update depends on, of the environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,7 @@ class CompileKey:
         facts, own_file = dataclasses.asdict(self), algorithm_file(self.algo)
         kind = find_algorithm(self.algo).config
         facts["hyper"] = update_knobs(kind, self.hyper, own=own_file is not None)
-        facts["spec"] = {k: facts["spec"][k] for k in ("obs_shape", "action_shape", "num_actions")}
+        facts["spec"] = {k: facts["spec"][k] for k in SPEC_FACTS}
         facts["machine"] = (
             torch.cuda.get_device_name(self.device)
             if self.device.startswith("cuda")
@@ -90,7 +94,7 @@ class CompileKey:
         placement: Placement = "host" if self.sampled_on_host or for_actor else "gpu"
         prioritised = algorithm.config.prioritised and not for_actor
         kind = ReplayShape if shape_only else Replay
-        capacity = 1 if for_actor else self.capacity
+        capacity = 1 if for_actor else layout.rows_for(self.capacity)
         replay = kind(layout, capacity, device, placement, prioritised=prioritised)
         state = init_state(algorithm, 0, device)
         setup = UpdateSetup(

@@ -50,6 +50,11 @@ class ShardedReplay:
         return sum(shard.num_rows for shard in self.shards)
 
     @property
+    def num_drawable(self) -> int:
+        """How many rows, or transitions in them, updates choose from."""
+        return sum(shard.num_drawable for shard in self.shards)
+
+    @property
     def oldest(self) -> int:
         """The number of the oldest row in the window."""
         return self.num_inserted - self.num_rows

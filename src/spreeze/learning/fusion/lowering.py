@@ -101,23 +101,26 @@ class Lowering:
             _root(source).stored = True
         many = isinstance(operation.result, tuple | list)
         tensors = list(operation.result) if many else [operation.result]
-        if tensors[0] is None:
-            raise NotRecordable(f"{operation.name} has no first result")
+        # Some results are left out, such as the gradient of a convolution by its input.
+        first = next((i for i, tensor in enumerate(tensors) if tensor is not None), None)
+        if first is None:
+            raise NotRecordable(f"{operation.name} has no result")
         call = Call(
-            tuple(tensors[0].shape),
-            tensors[0].dtype,
+            tuple(tensors[first].shape),
+            tensors[first].dtype,
             sources,
             function=function,
             arguments=args,
             options=options,
         )
-        call.results = [call]
-        for number, tensor in enumerate(tensors[1:], 1):
-            call.results.append(
-                None
-                if tensor is None
-                else Result(tuple(tensor.shape), tensor.dtype, (call,), number=number)
-            )
+        call.results = [
+            None
+            if tensor is None
+            else call
+            if number == first
+            else Result(tuple(tensor.shape), tensor.dtype, (call,), number=number)
+            for number, tensor in enumerate(tensors)
+        ]
         return call.results if many else call
 
 

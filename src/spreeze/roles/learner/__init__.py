@@ -100,7 +100,7 @@ class Learner:
             self._intake_s += ctx.now() - began_s
             self._next_intake_s = began_s + INTAKE_EVERY_S
             fault_point("learner.rows_taken")
-        counters["replay_rows"] = self._replay.num_rows
+        counters["replay_rows"] = self._replay.num_drawable
         counters["rows_lost"] = self._lost_before + self._intake.num_lost
         counters["policy_lag"] = self._intake.lag
 
@@ -108,7 +108,7 @@ class Learner:
         """One chunk of updates if there is enough to learn from, else a short sleep."""
         ctx, counters, updater = self._ctx, self._counters, self._updater
         env_steps = ctx.control.env_steps
-        if self._pace is None and self._replay.num_rows >= self._warmup_rows:
+        if self._pace is None and self._replay.num_drawable >= self._warmup_rows:
             self._pace = self._new_pace(env_steps)
         if self._pace is None:
             counters["allowed_steps"] = NO_LIMIT
@@ -123,7 +123,7 @@ class Learner:
             ctx.wait(WAIT_S)
             return
         if counters["first_update_s"] == 0:
-            ctx.note(f"{self._replay.num_rows:,} rows in the replay: learning begins")
+            ctx.note(f"{self._replay.num_drawable:,} rows in the replay: learning begins")
             counters["first_update_s"] = ctx.now()
         self._follow_rates()
         ctx.mark(Activity.UPDATE)

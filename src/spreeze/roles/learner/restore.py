@@ -37,7 +37,7 @@ class Restored:
 
 def replay_store(ctx: Context, folder: Path) -> ReplayStore | None:
     """The replay on disk in this folder; None if none is kept."""
-    capacity_bytes = ctx.layout.row_bytes * int(ctx.config.replay.capacity)
+    capacity_bytes = ctx.layout.drawn_bytes * int(ctx.config.replay.capacity)
     max_bytes = min(ctx.config.checkpoint.replay_mb * 1_000_000, capacity_bytes)
     if max_bytes < ctx.layout.row_bytes:
         return None
@@ -74,7 +74,7 @@ def restore(ctx: Context, state: TrainingState, replay: AnyReplay) -> Restored:
         vector.copy_(torch.from_numpy(stored[name]))
     _restore_rows(ctx, RunDir(Path(run)), replay, point.rows)
     random = {name: torch.from_numpy(x) for name, x in loaded.tensors.get("random", {}).items()}
-    ctx.note(f"continues from {loaded.path}, with {replay.num_rows:,} rows in the replay")
+    ctx.note(f"continues from {loaded.path}, with {replay.num_drawable:,} rows in the replay")
     lanes = point.lanes if same_run else None
     return Restored(loaded.updates, same_run, point.rows[1], lanes, random, resumed=True)
 

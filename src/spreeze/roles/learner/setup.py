@@ -83,7 +83,7 @@ def allocate(
     Of several devices, each has a shard of the replay; the networks are on the first one.
     """
     device = devices[0]
-    size = resolved(ctx.config.replay.capacity) // len(devices)
+    size = ctx.layout.rows_for(resolved(ctx.config.replay.capacity) // len(devices))
     wanted = resolved(ctx.config.replay.placement)
     ctx.counters["out_of_memory"] = 0
     prioritised = ctx.config.hyper.prioritised

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from spreeze.machine.facts import Machine
 from spreeze.settings.auto.algorithm import choose_algorithm, choose_network
 from spreeze.settings.auto.devices import check_devices_fit, choose_device
+from spreeze.settings.auto.images import choose_images
 from spreeze.settings.auto.learning import (
     choose_learning_rates,
     choose_returns,
@@ -55,16 +56,17 @@ def resolve(config: Config, spec: EnvSpec, machine: Machine, probe: Probe = no_p
         spec, machine = fix_machine(resolver, spec, machine)
     choose_algorithm(resolver, spec, machine)
     choose_device(resolver, machine)
+    choose_images(resolver, spec)
     choose_network(resolver, spec, machine)
     choose_returns(resolver, spec)
     check_devices_fit(resolver.config, spec)
     measured = probe(probe_request(resolver, spec, machine)) if needs_probe(resolver) else None
     if measured is None:
-        choose_without_probe(resolver)
+        choose_without_probe(resolver, spec)
     else:
         choose_from_probe(resolver, machine, measured)
     choose_processes(resolver, spec, machine, measured)
-    choose_learning_rates(resolver)
+    choose_learning_rates(resolver, spec)
     choose_replay(resolver, spec, machine)
     choose_cores(resolver, machine)
     choose_update_ratio(resolver, machine)

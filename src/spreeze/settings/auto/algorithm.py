@@ -60,6 +60,9 @@ def suitable(spec: EnvSpec, gpu: bool) -> Iterator[tuple[str, str]]:
     if spec.discrete:
         yield "dqn", "actions are Discrete"
         return
+    if spec.images:
+        yield "sac", "actions are Box, observations are images"
+        return
     if not _is_small(spec):
         if gpu:
             yield "fastsac", "large updates are cheap on a GPU"

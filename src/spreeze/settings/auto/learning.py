@@ -13,6 +13,7 @@ from spreeze.settings.config import resolved
 from spreeze.spec import EnvSpec, Trap
 
 LEARNING_RATE, FULL_RATE_BATCH = 1e-3, 128
+IMAGE_RATE, IMAGE_TAU = 3e-4, 0.01
 RATIO = 0.125
 """Updates per env step where the speed of the machine must not decide."""
 RARE_REWARD_STEPS = 5
@@ -30,13 +31,17 @@ def choose_returns(resolver: AutoResolver, spec: EnvSpec) -> None:
     resolver.choose("algo.n_step", hyper.usual_n_step, "random actions find rewards")
 
 
-def choose_learning_rates(resolver: AutoResolver) -> None:
+def choose_learning_rates(resolver: AutoResolver, spec: EnvSpec) -> None:
     """Choose learning rate and target mixing.
 
     Measured on HalfCheetah-v5 (batch 128 and 256 on two cores, batch 8192 on a GPU) and Pendulum-v1:
     with many fresh transitions per update, three times the usual learning rate and a faster target
     win at all these sizes. Below them gradients are noisier: the rate falls with the root of the batch.
     """
+    if spec.images:
+        resolver.choose("algo.lr", IMAGE_RATE, "convolutions need smaller steps")
+        resolver.choose("algo.tau", IMAGE_TAU, "observations are images")
+        return
     hyper, width = resolver.config.hyper, max(resolver.config.hyper.widths())
     batch = resolved(resolver.config.learner.batch_size) * hyper.row_format().segment
     lr = LEARNING_RATE * min(1.0, math.sqrt(batch / FULL_RATE_BATCH))

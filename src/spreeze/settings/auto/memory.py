@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spreeze.machine.facts import Machine
-from spreeze.rows import row_layout
+from spreeze.rows import Layout, row_layout
 from spreeze.settings.auto.devices import gpu_index
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import Config, resolved
 from spreeze.spec import EnvSpec
 
 USUAL_CAPACITY = 1_000_000
+FIRST_FILMS = 8
+"""Films before the first update."""
 FRESH_BATCHES = 4
 """Batches of segments in the replay: segments are only useful while they are new."""
 GPU_SHARE, LOCKED_SHARE = 0.9, 0.5
@@ -28,25 +30,29 @@ SAMPLER_BYTES, LEARNER_BYTES = 100 << 20, 700 << 20
 def choose_replay(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
     """Choose how many rows are kept, where, and how many there have to be before the first update."""
     config, form = resolver.config, resolver.config.hyper.row_format()
+    layout = row_layout(spec, form)
     if form.segment > 1:
         rows = max(100, FRESH_BATCHES * resolved(config.learner.batch_size))
         resolver.choose("replay.capacity", rows, "only the newest segments are learned from")
     if resolver.on_gpu:
-        _choose_replay_for_gpu(resolver, spec, machine)
+        _choose_replay_for_gpu(resolver, layout, spec, machine)
     else:
-        row_bytes, host = row_layout(spec, form).row_bytes, machine.memory_bytes
-        reason = f"{row_bytes} bytes each, {host / 2**30:.0f} GiB free"
-        resolver.choose("replay.capacity", min(USUAL_CAPACITY, int(host / 4 / row_bytes)), reason)
+        size, host = layout.drawn_bytes, machine.memory_bytes
+        reason = f"{size} bytes each, {host / 2**30:.0f} GiB free"
+        resolver.choose("replay.capacity", min(USUAL_CAPACITY, int(host / 4 / size)), reason)
         resolver.choose("replay.placement", "host", "the networks train on the CPU")
     fewest, capacity = 1000 // form.segment, resolved(resolver.config.replay.capacity)
+    if layout.drawn_steps > 1:  # transitions of one film resemble each other
+        fewest = FIRST_FILMS * layout.drawn_steps
     warmup = min(max(resolved(config.learner.batch_size), fewest), capacity)
     resolver.choose("learner.warmup_rows", warmup, "at least a batch of random actions")
 
 
-def _choose_replay_for_gpu(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> None:
+def _choose_replay_for_gpu(
+    resolver: AutoResolver, layout: Layout, spec: EnvSpec, machine: Machine
+) -> None:
     """Choose capacity and placement for a learner on a GPU: the fastest memory with room."""
-    config = resolver.config
-    layout = row_layout(spec, config.hyper.row_format())
+    config, size = resolver.config, layout.drawn_bytes
     ranks = config.num_ranks
     gpus = [gpu_index(name) or 0 for name in config.devices[:ranks]]
     free = min(machine.gpus[index].memory_bytes // gpus.count(index) for index in gpus)
@@ -54,18 +60,20 @@ def _choose_replay_for_gpu(resolver: AutoResolver, spec: EnvSpec, machine: Machi
     locked = int(machine.memory_bytes * LOCKED_SHARE)
     on_gpu = config.replay.placement in ("auto", "gpu")
     where, budget = ("GPU", room) if on_gpu else ("host", locked)
-    rows = min(USUAL_CAPACITY, max(1000, budget // layout.row_bytes - ranks * layout.slack_rows))
-    reason = f"{layout.row_bytes} bytes each, room for {budget / 2**30:.1f} GiB in {where} memory"
-    capacity = resolver.choose("replay.capacity", rows, reason)
-    needed = (capacity + ranks * layout.slack_rows) * layout.row_bytes
-    size, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
+    slack = ranks * layout.slack_rows * layout.row_bytes
+    rows = min(USUAL_CAPACITY, max(1000, (budget - slack) // size))
+    reason = f"{size} bytes each, room for {budget / 2**30:.1f} GiB in {where} memory"
+    needed = resolver.choose("replay.capacity", rows, reason) * size + slack
+    said, left = f"{needed / 2**30:.1f} GiB", f"{max(room, 0) / 2**30:.1f} GiB of GPU memory"
+    # The GPU has to read priorities, and frames.
+    must_read = config.hyper.prioritised or bool(spec.images)
     if needed <= room:
-        resolver.choose("replay.placement", "gpu", f"{size}, and there is room for {left}")
-    elif needed <= locked or config.hyper.prioritised:  # the GPU has to read priorities
-        reason = f"{size} do not fit in {left}, but in half of the free host memory"
+        resolver.choose("replay.placement", "gpu", f"{said}, and there is room for {left}")
+    elif needed <= locked or must_read:
+        reason = f"{said} do not fit in {left}, but in half of the free host memory"
         resolver.choose("replay.placement", "pinned", reason)
     else:
-        reason = f"{size} fit neither in {left} nor in half of the free host memory"
+        reason = f"{said} fit neither in {left} nor in half of the free host memory"
         resolver.choose("replay.placement", "host", reason)
 
 
@@ -135,7 +143,7 @@ def memory_needs(config: Config, spec: EnvSpec, wires_bytes: int) -> list[Memory
     """What a run needs of each GPU and of the host; `wires_bytes` is its shared memory."""
     samplers, evaluators = _num_workers(config)
     capacity = resolved(config.replay.capacity)
-    row_bytes = row_layout(spec, config.hyper.row_format()).row_bytes
+    row_bytes = row_layout(spec, config.hyper.row_format()).drawn_bytes
     host = {
         "lanes and weights": wires_bytes,
         f"{samplers} samplers": samplers * SAMPLER_BYTES,

@@ -11,6 +11,7 @@ from spreeze.settings.config import Config, resolved
 from spreeze.settings.defaults import config_with
 from spreeze.settings.probe import ProbeResult
 from spreeze.spec import EnvSpec
+from spreeze.wires.acting import GROUPS
 
 FEW_CORES = 4
 SMOOTH_CORES = 8
@@ -50,6 +51,7 @@ def choose_processes(
         resolver.choose("sampler.processes", max(1, cores - spare), reason)
     _choose_evaluators(resolver, spec, cores)
     _choose_envs_per_process(resolver, spec, measured)
+    _choose_acting(resolver, spec)
 
 
 def _choose_evaluators(resolver: AutoResolver, spec: EnvSpec, cores: int) -> None:
@@ -103,6 +105,30 @@ def _choose_envs_per_process(
         share = measured.act_us[most] / most / spec.step_us
         reason = f"{spec.step_us:.0f} us a step, acting adds {100 * share:.0f} %"
     resolver.choose(name, most, reason)
+
+
+def _choose_acting(resolver: AutoResolver, spec: EnvSpec) -> None:
+    """Choose where the policy runs for the samplers; refuse one process for environments that it cannot serve."""
+    name, config = "sampler.acting", resolver.config
+    envs = resolved(config.sampler.envs_per_process)
+    why_not = (
+        f"the vector environment {spec.id} cannot be divided into two groups"
+        if spec.vector_envs is not None
+        else f"{envs} environments cannot be divided into two groups of one size"
+        if envs % GROUPS
+        else "samplers on other machines act for themselves"
+        if config.backend == "ray"
+        else "networks that are divided over several devices are not in one place"
+        if len(config.devices) > 1
+        else ""
+    )
+    if config.sampler.acting == "inference" and why_not:
+        raise UsageError([f"--sampler.acting inference: {why_not}. Use samplers."])
+    on_device = bool(spec.images) and resolver.on_gpu and not why_not
+    reason = "a policy of images is too slow in numpy" if on_device else "numpy is fast enough"
+    if spec.images and not on_device:
+        reason = why_not or "no GPU"
+    resolver.choose(name, "inference" if on_device else "samplers", reason)
 
 
 def choose_for_node(config: Config, spec: EnvSpec, cpus: int) -> Config:

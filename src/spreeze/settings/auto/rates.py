@@ -73,7 +73,7 @@ def probe_request(resolver: AutoResolver, spec: EnvSpec, machine: Machine) -> Pr
     )
 
 
-def choose_without_probe(resolver: AutoResolver) -> None:
+def choose_without_probe(resolver: AutoResolver, spec: EnvSpec) -> None:
     """Choose batch size and publication by rules of thumb from the machines that were measured."""
     on_gpu, segment = resolver.on_gpu, resolver.config.hyper.row_format().segment
     rows, reason = 128, "small batches are fastest on a CPU"
@@ -83,9 +83,12 @@ def choose_without_probe(resolver: AutoResolver) -> None:
         steps = 32_768 if on_gpu else 1024
         rows, reason = steps // segment, f"segments of {segment} steps, {steps:,} in all"
         rows -= rows % resolver.config.num_ranks
+    if spec.images and not on_gpu and segment == 1:
+        rows, reason = 32, "convolutions are slow on a CPU"
     resolver.choose("learner.batch_size", rows, reason)
     reason = "so that publishing costs little"
-    resolver.choose("learner.updates_per_publish", 16 if on_gpu else 4, reason)
+    num = 16 if on_gpu else 1 if spec.images else 4
+    resolver.choose("learner.updates_per_publish", num, reason)
 
 
 def choose_from_probe(resolver: AutoResolver, machine: Machine, measured: ProbeResult) -> None:

@@ -73,6 +73,7 @@ def ppo(request: Any, saver: Any, settings: Any) -> None:
     obs, _ = vector.reset(seed=request.seed)
     now = (tensor(obs), torch.zeros(envs, device=DEVICE))
     iterations, updates = settings.steps // (envs * num_steps), 0
+    saver.batch_size = envs * num_steps // settings.minibatches
     for iteration in range(iterations):
         optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - iteration / iterations)
         rollout, now = collect(vector, actor, critic, num_steps, now)
@@ -211,6 +212,7 @@ def sac(request: Any, saver: Any, settings: Any) -> None:
     env = gymnasium.make(request.env)
     env.action_space.seed(request.seed)
     learner, replay = SacLearner(env, settings), Replay(settings.buffer_size, env)
+    saver.batch_size = settings.batch_size
     obs, _ = env.reset(seed=request.seed)
     for number in range(1, settings.steps + 1):
         if number <= settings.learning_starts:

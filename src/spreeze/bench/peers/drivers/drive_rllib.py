@@ -49,6 +49,7 @@ def train(request: Any, saver: Any) -> None:
         torch.save(state["learner"]["rl_module"][DEFAULT_MODULE_ID], path)
 
     batch = config.minibatch_size or config.train_batch_size_per_learner
+    saver.batch_size = batch
     while True:
         result = algorithm.train()
         if saver.due():

@@ -65,7 +65,9 @@ class Handing(AlgoObserver):
 
 def train(request: Any, saver: Any) -> None:
     """Train until killed."""
-    _, runner = make_runner(configuration(request))
+    cfg = configuration(request)
+    saver.batch_size = cfg.batch_size
+    _, runner = make_runner(cfg)
     runner.register_observer(Handing(saver))
     runner.init()
     runner.run()

@@ -32,6 +32,9 @@ def train(request: Any, saver: Any, package: str = PACKAGE) -> None:
         settings["policy_kwargs"] = _network(network)
     settings = {name: schedule(value) for name, value in settings.items()}
     model = algorithm("MlpPolicy", env, seed=request.seed, **settings)
+    saver.batch_size = model.batch_size
+    # PPO counts how often it has gone through a rollout.
+    per_count = -(-model.n_steps * num // model.batch_size) if hasattr(model, "n_epochs") else 1
 
     def after_step(_locals: dict[str, Any], _globals: dict[str, Any]) -> bool:
         if saver.due():
@@ -42,7 +45,7 @@ def train(request: Any, saver: Any, package: str = PACKAGE) -> None:
                 if isinstance(env, VecNormalize):
                     env.save(str(draft / "normalize"))
 
-            saver.save(write, model.num_timesteps, model._n_updates)
+            saver.save(write, model.num_timesteps, model._n_updates * per_count)
         return True
 
     model.learn(steps, callback=after_step)  # the published number: schedules run over it

@@ -105,6 +105,7 @@ def train(request: Any, saver: Any) -> None:
     known = {"timesteps": steps, "headless": True, "disable_progressbar": True}
     trainer = StepTrainer(cfg=known, env=env, agents=agent)
     policy = next(iter(models.values()))
+    saver.batch_size = config.batch_size
     for step in range(steps):
         env.action_space.sample()  # or skrl 2.1.1 draws the same random action each time, from a copy
         trainer.train(timestep=step, timesteps=steps)

@@ -36,6 +36,7 @@ def train(request: Any, saver: Any) -> None:
     vector.seed(request.seed)
     algorithm = made(gymnasium.make(request.env), **settings)
     on_policy = isinstance(algorithm, PPO)
+    saver.batch_size = trainer["batch_size"]
     buffer = VectorReplayBuffer(buffer_size, envs)
     collector = Collector(algorithm, vector, buffer, exploration_noise=not on_policy)
     if random:

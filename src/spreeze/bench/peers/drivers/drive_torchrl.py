@@ -84,6 +84,7 @@ def train(request: Any, saver: Any) -> None:
     torch.manual_seed(request.seed)
     settings = request.settings
     learner = {"SAC": Sac, "DQN": Dqn}[settings["algorithm"]](request)
+    saver.batch_size = settings["batch_size"]
     if settings.get("asynchronous"):
         train_asynchronously(request, saver, learner)
         return

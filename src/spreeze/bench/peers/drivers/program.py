@@ -39,6 +39,8 @@ class Saver:
         self._folder = Path(request.folder)
         self._every_s, self._saved_s = request.every_s, time.monotonic()
         self._number = 0
+        self.batch_size = 0
+        """Transitions of an update."""
 
     def due(self) -> bool:
         """Whether it is time to save."""
@@ -52,7 +54,7 @@ class Saver:
         self._number += 1
         draft.rename(self._folder / f"policy-{self._number}")
         newest = self._folder / "newest.draft"
-        newest.write_text(json.dumps([self._number, int(env_steps), int(updates)]))
+        newest.write_text(json.dumps([self._number, int(env_steps), int(updates), self.batch_size]))
         newest.rename(self._folder / "newest.json")
 
 
