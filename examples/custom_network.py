@@ -1,7 +1,7 @@
 """Your own networks: SAC whose policy and critics are torch modules.
 
 A policy of dense layers is recognised and acts in numpy. This one has gates, so it acts through torch, in samplers and
-evaluations too. To use it later: spreeze eval RUN --network examples/custom_network.py:make_policy
+evaluations too. To use it later: spreeze eval RUN --network examples/custom_network.py:ENTRY
 """
 
 from dataclasses import dataclass

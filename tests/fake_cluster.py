@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from spreeze.roles.relay.fleet import BlockLost, Lost, Node
+from spreeze.roles.relay.fleet import BlockLost, Lost, Node, Unreadable
 
 
 class Ticket(tuple[Any, ...]):
@@ -27,6 +27,8 @@ class FakeCluster:
         self.outposts: dict[str, Any] = {}
         self.broken: set[str] = set()
         """Nodes whose outposts do not answer: calls end with Lost."""
+        self.without_code: set[str] = set()
+        """Nodes that lack the user's module, so that they cannot read what they are sent."""
         self.slow: set[str] = set()
         """Nodes whose answers do not come for now."""
         self.losing_blocks = False
@@ -57,6 +59,8 @@ class FakeCluster:
         _, (id, outpost), method, arguments = ticket
         if id in self.broken or id not in self.there:
             raise Lost("it was killed")
+        if method == "join" and id in self.without_code:
+            raise Unreadable("No module named 'mine'")
         if method == "take" and self.losing_blocks:
             raise BlockLost
         return getattr(outpost, method)(*arguments)

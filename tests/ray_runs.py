@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +113,36 @@ class Train:
         self.log.close()
 
 
+def listening(family: psutil.Process) -> set[tuple[str, str]]:
+    """The programs of a process and its descendants that listen on the network, each with an address."""
+    found = set()
+    for process in (family, *family.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            name = process.name()
+            for socket in process.net_connections("inet"):
+                if socket.status == psutil.CONN_LISTEN:
+                    found.add((name, socket.laddr.ip.removeprefix("::ffff:")))
+    return found
+
+
 def processes(word: str) -> list[int]:
     """Pids of the processes whose command line has a word."""
-    found = []
+    return list(_command_lines(word))
+
+
+def folders(prefix: str) -> list[Path]:
+    """The temporary folders with this beginning whose names are in the command lines of processes."""
+    lines = " ".join(_command_lines(prefix).values())
+    found = [Path(tempfile.gettempdir()) / name for name in set(re.findall(rf"{prefix}\w+", lines))]
+    assert found, f"no process names one: {lines}"
+    assert all(folder.is_dir() for folder in found), found
+    return found
+
+
+def _command_lines(word: str) -> dict[int, str]:
+    found = {}
     for process in psutil.process_iter(["pid", "cmdline", "status"]):
         line = " ".join(process.info["cmdline"] or ())
         if word in line and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process.info["pid"])
+            found[process.info["pid"]] = line
     return found

@@ -21,9 +21,12 @@ import fakes
 import spreeze
 from spreeze.cli.commands import eval as eval_command
 from spreeze.cli.commands import export
+from spreeze.cli.commands.train import report
 from spreeze.cli.playback import env_to_play
 from spreeze.policy import Policy, PolicyForm
 from spreeze.policy.onnx import compare, export_onnx
+from spreeze.run.supervisor import Run as Ended
+from spreeze.settings.defaults import config_with, default_config
 from spreeze.spec import Activation, EnvSpec
 from spreeze.store.rundir import RunDir
 from spreeze.user_code import import_named
@@ -307,6 +310,11 @@ def test_a_policy_that_is_a_torch_module_acts_through_torch(
     narrow.write_text(file.read_text().replace("64", "32"))
     with pytest.raises(spreeze.UsageError, match=r"--resume: .* \(64, 3\).*narrow.* \(32, 3\)"):
         spreeze.train("Pendulum-v1", resume="r", runs=runs, algo=f"{narrow}:ENTRY")
+    square, both = "nn.Linear(width, width)", "nn.Linear(width, 9), nn.ReLU(), nn.Linear(9, width)"
+    other_block = file.read_text().replace(f"{square}, nn.ReLU(), {square}", both)
+    narrow.write_text(other_block)
+    with pytest.raises(spreeze.UsageError, match=r"--resume: .* critic is not .*narrow.*shape"):
+        spreeze.train("Pendulum-v1", resume="r", runs=runs, algo=f"{narrow}:ENTRY")
     make_policy = import_named("--network", str(file)).make_policy
     policy = spreeze.load(run.path, network=make_policy)
     assert np.any(policy.predict(np.zeros(3), deterministic=True)[0])
@@ -315,8 +323,11 @@ def test_a_policy_that_is_a_torch_module_acts_through_torch(
         export.main([*stored, "--onnx", "x.onnx"], 0.0)
     with pytest.raises(spreeze.UsageError, match=r"--network file\.py:NAME"):
         eval_command.main([*stored, "--episodes", "1"], 0.0)
-    network = ["--network", f"{file}:make_policy"]
-    assert eval_command.main([*stored, "--episodes", "1", *network], 0.0) == 0
+    for name in ("make_policy", "ENTRY"):
+        network = ["--network", f"{file}:{name}"]
+        assert eval_command.main([*stored, "--episodes", "1", *network], 0.0) == 0
+    config = config_with(default_config(algo, env="Pendulum-v1"), {"runs": runs})
+    assert f"--network {algo}" in report(Ended(run.path, run.summary), config)
 
 
 @pytest.mark.learning

@@ -95,14 +95,9 @@ class Run:
     def _network(self) -> MakeModule | None:
         """What makes the policy's module, if the algorithm is known."""
         from spreeze.algos import find_algorithm
+        from spreeze.cli.playback import network_of
 
-        if self.algo is None:
-            return None
-        knobs = RunDir(self.path).read("config")["config"]["hyper"]
-        known: dict[str, Any] = {
-            name: tuple(x) if isinstance(x, list) else x for name, x in knobs.items()
-        }
-        return find_algorithm(self.algo).config(**known).policy_module
+        return network_of(find_algorithm(self.algo), RunDir(self.path)) if self.algo else None
 
     def __repr__(self) -> str:
         facts = run_facts(RunDir(self.path))

@@ -27,7 +27,7 @@ from spreeze.roles.relay.fleet import Node
 from spreeze.roles.relay.ray_cluster import RayCluster
 from spreeze.rows import Layout
 from spreeze.run.plan import make_plan, shared_blocks
-from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN
+from spreeze.settings.cluster import AUTH_MODE, AUTH_TOKEN, CLUSTERS
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.settings.ray_section import RayConfig
@@ -189,6 +189,7 @@ def _nodes(num: int) -> Iterator[str]:
 
     os.environ[AUTH_MODE] = "token"
     os.environ.setdefault(AUTH_TOKEN, secrets.token_hex(32))
+    os.environ[CLUSTERS] = "0"
     from ray.cluster_utils import Cluster
 
     cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})

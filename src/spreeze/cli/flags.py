@@ -40,8 +40,8 @@ def scan_flags(arguments: list[str]) -> Given:
         if not word.startswith("--"):
             env = env or ("" if word.startswith("-") else word)
             continue
-        name, has_value, value = word[2:].partition("=")
-        name = ALIASES.get(name, name.replace("-", "_"))
+        typed, has_value, value = word[2:].partition("=")
+        name = ALIASES.get(typed, typed.replace("-", "_"))
         switch = name in _switches()
         if switch and (has_value or words.next_is_yes_or_no()):
             section, dot, last = _switches()[name].rpartition(".")
@@ -50,7 +50,7 @@ def scan_flags(arguments: list[str]) -> Given:
         if not (has_value or switch):
             value = words.take_value()
         if name in READ_EARLY and not value:
-            raise UsageError([f"{flag(name)}: which one? It needs a value."])
+            raise UsageError([f"--{typed}: which one? It needs a value."])
         flags[_switches().get(name, name)] = value
     return Given(env, flags)
 

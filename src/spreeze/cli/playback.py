@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spreeze.envs.suites import suite_of
-from spreeze.errors import UsageError
+from spreeze.errors import DamagedFile, UsageError
 from spreeze.user_code import import_named
 
 if TYPE_CHECKING:
+    from spreeze.algos import Entry
     from spreeze.envs.targets import EnvTarget
     from spreeze.policy import MakeModule, Policy
     from spreeze.store.rundir import RunDir
@@ -46,20 +47,40 @@ def env_to_play(policy: Policy, whose: str, given: str | None, option: str = "--
     return env
 
 
-def network_to_play(given: str | None) -> MakeModule | None:
-    """What makes the torch module of a policy, from `file.py:NAME`; UsageError if it is none."""
+def network_to_play(given: str | None, run: RunDir) -> MakeModule | None:
+    """What makes the torch module of a run's policy, from `file.py:NAME`; UsageError if it is none."""
+    from spreeze.algos import Entry
+
     if given is None:
         return None
     where, _, name = given.rpartition(":")
     made = getattr(import_named("--network", where), name, None) if where else None
+    if isinstance(made, Entry):
+        return network_of(made, run)
     if not callable(made):
         raise UsageError(
             [
-                f"--network {given}: name a class or function of (inputs, outputs) that gives a torch module, as file.py:NAME."
+                f"--network {given}: name a class or function of (inputs, outputs) that gives a torch module, or your algorithm, as file.py:NAME."
             ]
         )
     make: MakeModule = made
     return make
+
+
+def network_of(algorithm: Entry, run: RunDir) -> MakeModule:
+    """What makes the policy's module by the user's algorithm, with the knobs of a run."""
+    from spreeze.knobs import knobs_of
+
+    stored = run.read("config").get("config")
+    hyper = stored.get("hyper") if isinstance(stored, dict) else None
+    if not isinstance(hyper, dict):
+        raise DamagedFile(f"{run.path / 'config.json'} does not hold the settings of a run.")
+    known: dict[str, Any] = {
+        name: tuple(hyper[name]) if isinstance(hyper[name], list) else hyper[name]
+        for name in knobs_of(algorithm.config)
+        if name in hyper
+    }
+    return algorithm.config(**known).policy_module
 
 
 def as_trained(env: EnvTarget, run: RunDir) -> EnvTarget:

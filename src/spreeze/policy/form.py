@@ -52,7 +52,7 @@ class PolicyForm:
     def from_json(data: Any) -> PolicyForm:
         """The inverse of `asdict`. The data may come from anywhere; DamagedFile if they make no sense."""
         try:
-            module = tuple((name, tuple(shape)) for name, shape in data.get("module", ()))
+            module = read_parameters(data.get("module", ()))
             encoder = Encoder(**data["encoder"]) if data.get("encoder") else None
             read = {"hidden": tuple(data["hidden"]), "module": module, "encoder": encoder}
             form = PolicyForm(**{**data, **read})
@@ -68,8 +68,7 @@ class PolicyForm:
         words = ((form.head, Head), (form.activation, Activation))
         known = all(isinstance(word, str) and word in get_args(kind) for word, kind in words)
         known = known and (form.encoder is None or form.encoder.makes_sense())
-        whole = widths and quantiles and flags and known
-        if not whole or not all(map(_is_parameter, form.module)):
+        if not (widths and quantiles and flags and known):
             raise DamagedFile("the description of the policy is damaged.")
         return form
 
@@ -107,6 +106,17 @@ class PolicyForm:
     def size(self, spec: EnvSpec) -> int:
         """Length of the flat vector."""
         return sum(math.prod(shape) for shape in self.shapes(spec).values())
+
+
+def read_parameters(data: Any) -> Parameters:
+    """Names and shapes as JSON has them. They may come from anywhere; DamagedFile if they make no sense."""
+    try:
+        found = tuple((name, tuple(shape)) for name, shape in data)
+    except (TypeError, ValueError):
+        raise DamagedFile("the parameters of a network are described in another form.") from None
+    if not all(map(_is_parameter, found)):
+        raise DamagedFile("the parameters of a network make no sense.")
+    return found
 
 
 def _is_parameter(parameter: tuple[Any, tuple[Any, ...]]) -> bool:

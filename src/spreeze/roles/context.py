@@ -62,6 +62,8 @@ class Job:
     """Which machine of a cluster it runs on, for its seed; 0: the learner's."""
     form: PolicyForm | None = None
     """The policy that acts; None: as the config says."""
+    scratch: Path | None = None
+    """For the relay: where a Ray that it starts keeps its files. The folder goes with the supervisor."""
 
     @property
     def acts_through_torch(self) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from spreeze.errors import UsageError
-from spreeze.roles.relay.ray_cluster import try_cluster
+from spreeze.machine.scratch import Scratch
+from spreeze.roles.relay.ray_cluster import RAY_FOLDER, try_cluster
 from spreeze.run.processes.call import CallFailed, call
 from spreeze.run.processes.pool import Processes
 from spreeze.run.progress import Progress
@@ -47,14 +49,27 @@ def reach_cluster(config: Config, processes: Processes | None) -> list[str]:
 
 
 class ClusterView:
-    """Follows the relay's document."""
+    """Follows the relay's document, and keeps the folder of a Ray that the run starts."""
 
-    def __init__(self, arena: Arena, progress: Progress) -> None:
+    def __init__(self, arena: Arena, progress: Progress, config: Config) -> None:
         """Nothing is known yet."""
+        starts_ray = config.backend == "ray" and config.ray.address is None
+        # It is the supervisor's, because a relay that is killed cannot remove it.
+        self._scratch = Scratch(RAY_FOLDER) if starts_ray else None
         self._document, self._progress = Document(arena, CLUSTER), progress
         self._num_events = 0
         self.nodes: list[dict[str, Any]] = []
         """Each node: name, state, why, samplers, env_steps."""
+
+    @property
+    def scratch(self) -> Path | None:
+        """Where a Ray that the run starts keeps its files."""
+        return self._scratch.path if self._scratch else None
+
+    def close(self) -> None:
+        """Remove what Ray has left."""
+        if self._scratch is not None:
+            self._scratch.remove()
 
     def look(self) -> None:
         """Show problems among the warnings, and write events to the metrics."""

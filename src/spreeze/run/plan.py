@@ -36,7 +36,7 @@ from spreeze.settings.probe import (
     probe_allowed,
     save_cached,
 )
-from spreeze.settings.resume import Resumption, check_policy, compare_with_resumed
+from spreeze.settings.resume import Resumption, check_own_networks, compare_with_resumed
 from spreeze.settings.start_from import Fit, find_source, fit_networks
 from spreeze.settings.trial import Tried, try_algorithm
 from spreeze.spec import EnvSpec
@@ -157,7 +157,7 @@ def make_plan(
     if tried and tried.said:
         say(tried.said)
     if tried and resumed:
-        check_policy(resumed, chosen.config.algo, tried.form, spec)
+        check_own_networks(resumed, chosen.config.algo, tried, spec)
     form = tried.form if tried else None
     started = _fit_source(chosen.config, spec, processes)
     for line in started.lines() if started else ():

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ class Supervisor:
         self.progress.more_metrics = self._more_metrics
         self.reports = EpisodeReports(self.arena, len(self.control.samplers))
         self.evaluation = Document(self.arena, EVALUATION)
-        self.cluster = ClusterView(self.arena, self.progress)
+        self.cluster = ClusterView(self.arena, self.progress, config)
         self.progress.pids = {"supervisor": os.getpid()}
         self.controller = _controller(plan, self.control)
         self.watchdog = Watchdog(config.limits, chosen_knobs(plan).__contains__)
@@ -111,7 +111,7 @@ class Supervisor:
         if config.visualizer.draw == "on":
             tasks.insert(0, job("visualizer"))
         if config.backend == "ray":
-            tasks.insert(0, job("relay"))
+            tasks.insert(0, replace(job("relay"), scratch=self.cluster.scratch))
         self.observers = {task.name: task for task in tasks}
         """Processes that only watch: training continues whatever happens to them."""
         self.progress.snapshot.page = self.directory_observers.page
@@ -163,6 +163,7 @@ class Supervisor:
                 )
                 crew.close()
             self.directory_observers.close()
+            self.cluster.close()
         if failure is not None:
             raise RunFailed(failure)
         interrupted = self.interrupts.signal == signal.SIGINT

@@ -71,7 +71,7 @@ def starting_config(env: str, given: Mapping[str, Any]) -> Config:
     runs, source = Path(given.get("runs", "runs")), given.get("start_from")
     if source is not None and given.get("resume") is not None:
         raise UsageError(
-            ["--start-from and --resume: the first begins a new run, the second continues one."]
+            ["--from and --resume: the first begins a new run, the second continues one."]
         )
     if source is not None:
         return config_from_source(str(source), runs, env, algo, preset, given.keys())

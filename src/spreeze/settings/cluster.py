@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from ipaddress import ip_address
 from pathlib import Path
 
 from spreeze.settings.config import Config
@@ -13,6 +14,8 @@ OLDEST = (2, 59)
 """Older versions have known holes, or do not ask for a token unless they are told to."""
 TOKEN_FILE = Path(".ray/auth_token")
 AUTH_MODE, AUTH_TOKEN, AUTH_TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""With 0, a Ray that is started listens on the loopback only, whatever the system."""
 
 
 def check_cluster(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
@@ -32,6 +35,31 @@ def check_cluster(config: Config, environ: Mapping[str, str]) -> Iterator[str]:
             f"--ray.address {config.ray.address}: there is no token for this cluster. On its head: "
             "ray get-auth-token --generate; then copy ~/.ray/auth_token to each machine."
         )
+    if config.ray.interface is not None:
+        yield from _check_interface(config.ray.interface, config.ray.address)
+
+
+def _check_interface(interface: str, address: str | None) -> Iterator[str]:
+    if address is None:
+        yield f"--ray.interface {interface} is for a cluster: add --ray.address. A Ray that the run starts itself listens on 127.0.0.1 only."
+    try:
+        ip_address(interface)
+    except ValueError:
+        yield f"--ray.interface {interface}: name an IP address of this machine, such as 10.0.0.1."
+
+
+def interface_problem(here: str, interface: str | None) -> str | None:
+    """Why Ray may not be used at this address of this machine; None if it may. `interface`: the one that was named."""
+    if interface is not None:
+        if ip_address(here) == ip_address(interface):
+            return None
+        return f"--ray.interface {interface}: Ray is at {here} on this machine. Start it with: ray start --node-ip-address {interface} ..."
+    if not ip_address(here).is_global:
+        return None
+    return (
+        f"Ray is at {here} on this machine, an address that the internet routes. Start it at one of a private network, "
+        f"with ray start --node-ip-address; or, if a firewall protects its ports, add --ray.interface {here}."
+    )
 
 
 def ray_problem(environ: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
@@ -241,5 +241,8 @@ def all_knobs(config: Config) -> dict[str, Knob]:
 
 
 def knob_names(config: Config) -> list[str]:
-    """The names of all knobs."""
-    return list(all_knobs(config))
+    """The names of all knobs. It needs no types, which a user's class has lost on another machine of a cluster."""
+    found = [known.name for known in fields(config) if known.name not in SECTIONS]
+    for section, prefix in SECTIONS.items():
+        found += [f"{prefix}.{known.name}" for known in fields(getattr(config, section))]
+    return found

@@ -16,6 +16,10 @@ class RayConfig:
         None,
         "The cluster: HOST:PORT, or auto for the one that this machine belongs to. None: a Ray on this machine alone.",
     )
+    interface: str | None = knob(
+        None,
+        "This machine's address in the cluster. None: the one that Ray has here, if the internet does not route it.",
+    )
     samplers: int | None = knob(
         None,
         "Sampler processes on each node. None: one per CPU that Ray has there.",

@@ -12,10 +12,12 @@ from typing import Any
 from spreeze.algos import ALGORITHMS
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import Effect, flag, knobs_of
-from spreeze.policy import PolicyForm, listed
+from spreeze.policy import PolicyForm, listed, read_parameters
 from spreeze.settings.checks import check_knobs
 from spreeze.settings.config import SECTIONS, Config, get_knob, knob_names
 from spreeze.settings.defaults import config_from_json, with_algorithm
+from spreeze.settings.start_from import other_shape
+from spreeze.settings.trial import Tried
 from spreeze.spec import EnvSpec
 from spreeze.store.checkpoint import LoadedTraining, load_training
 from spreeze.store.files import read_json
@@ -165,15 +167,20 @@ def compare_with_resumed(config: Config, spec: EnvSpec) -> Resumption | None:
     return Resumption(before.path, changes, before.refused)
 
 
-def check_policy(resumed: Resumption, algo: str, form: PolicyForm, spec: EnvSpec) -> None:
-    """UsageError if the network of the user's own policy is another one than in the checkpoint."""
-    described = read_checkpoint(resumed.checkpoint, ["config.json"]).data["config"]["policy"]
+def check_own_networks(resumed: Resumption, algo: str, tried: Tried, spec: EnvSpec) -> None:
+    """UsageError if the networks of the user's own algorithm are others than in the checkpoint."""
+    stored = read_checkpoint(resumed.checkpoint, ["config.json"]).data["config"]
+    described, form = stored["policy"], tried.form
     old = PolicyForm.from_json({k: v for k, v in described.items() if k != "spec"})
     if old != form:
         was, now = (listed([*x.shapes(spec).items()]) for x in (old, form))
         raise UsageError(
             [f"--resume: that run's policy has {was}; the policy of {algo} has {now}."]
         )
+    if (critic := stored.get("critic")) is None:
+        return  # a checkpoint of an earlier version: the learner compares the sizes
+    if (differing := other_shape(read_parameters(critic), tried.critic)) is not None:
+        raise UsageError([f"--resume: that run's critic is not the one of {algo}: {differing}."])
 
 
 def _stored_config(before: LoadedTraining) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from spreeze.algos import build_algorithm
 from spreeze.algos.base import AlgoConfig, Algorithm
 from spreeze.errors import DamagedFile, UsageError
 from spreeze.knobs import Effect, knobs_of
+from spreeze.policy import Parameters
 from spreeze.settings.config import Config
 from spreeze.settings.defaults import config_with, default_config
 from spreeze.spec import EnvSpec
@@ -102,10 +103,10 @@ def config_from_source(
     source = find_source(name, runs)
     if algo in (None, "auto") and ":" in source.algo:
         raise UsageError(
-            [f"--start-from {name}: it was trained with your own code. Name it again with --algo."]
+            [f"--from {name}: it was trained with your own code. Name it again with --algo."]
         )
     if ":" in source.env and not env:
-        raise UsageError([f"--start-from {name}: which environment? That run's is your own code."])
+        raise UsageError([f"--from {name}: which environment? That run's is your own code."])
     asked = [x.removeprefix("algo.") for x in given if x.startswith("algo.")]
     chosen = source.algo if algo in (None, "auto") else str(algo)
     config = default_config(chosen, env or source.env, preset, asked)
@@ -133,7 +134,7 @@ def fit_networks(source: Source, algo: str, hyper: dict[str, Any], spec: dict[st
     if ":" in source.algo and ":" not in algo:
         raise UsageError(
             [
-                f"--start-from: none of its networks fits {algo}: they are your own code's. Name it: --algo."
+                f"--from: none of its networks fits {algo}: they are your own code's. Name it: --algo."
             ]
         )
     old_algo = algo if ":" in source.algo else source.algo
@@ -146,7 +147,7 @@ def fit_networks(source: Source, algo: str, hyper: dict[str, Any], spec: dict[st
     if _spaces(old_spec) != _spaces(new_spec):
         raise UsageError(
             [
-                f"--start-from {_short(source.path)}: it was trained on {old_spec.id} (observations "
+                f"--from {_short(source.path)}: it was trained on {old_spec.id} (observations "
                 f"{old_spec.obs_shape}, actions {old_spec.action_shape or old_spec.num_actions}); {new_spec.id} "
                 f"has {new_spec.obs_shape} and {new_spec.action_shape or new_spec.num_actions}."
             ]
@@ -157,7 +158,7 @@ def fit_networks(source: Source, algo: str, hyper: dict[str, Any], spec: dict[st
     if fit.actor is not None and fit.critic is not None:
         raise UsageError(
             [
-                f"--start-from {_short(source.path)}: none of its networks fits. "
+                f"--from {_short(source.path)}: none of its networks fits. "
                 f"Actor: {fit.actor}. Critic: {fit.critic}."
             ]
         )
@@ -174,7 +175,7 @@ def _actor_misfit(old: Algorithm, new: Algorithm) -> str | None:
             NO_ACTOR if old.actor_loss is new.actor_loss else "only one of the algorithms has one"
         )
     forms = [dataclasses.asdict(x.config.build_policy(x.spec).form) for x in (old, new)]
-    return _first_difference(*forms) or _other_shape(old.actor_shapes.items, new.actor_shapes.items)
+    return _first_difference(*forms) or other_shape(old.actor_shapes.items, new.actor_shapes.items)
 
 
 def _critic_misfit(old: Algorithm, new: Algorithm) -> str | None:
@@ -186,7 +187,7 @@ def _critic_misfit(old: Algorithm, new: Algorithm) -> str | None:
             name: getattr(config, name) for name in sorted(names) if not name.startswith("actor_")
         }
 
-    return _first_difference(facts(old), facts(new)) or _other_shape(
+    return _first_difference(facts(old), facts(new)) or other_shape(
         old.critic_shapes.items, new.critic_shapes.items
     )
 
@@ -209,15 +210,16 @@ def _first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     return None
 
 
-def _other_shape(
-    old: tuple[tuple[str, tuple[int, ...]], ...], new: tuple[tuple[str, tuple[int, ...]], ...]
-) -> str | None:
+def other_shape(old: Parameters, new: Parameters) -> str | None:
+    """In which parameter two networks differ; None if in none."""
     if old == new:
         return None
-    if [name for name, _ in old] != [name for name, _ in new]:
+    if len(old) != len(new):
         return f"it has {len(old)} parameters, and here there are {len(new)}"
-    name, was, now = next((a, b, d) for (a, b), (_, d) in zip(old, new, strict=True) if b != d)
-    return f"its {name} has shape {was}, and here {now}"
+    was, now = next(pair for pair in zip(old, new, strict=True) if pair[0] != pair[1])
+    if was[0] != now[0]:
+        return f"it has a parameter {was[0]}, and here there is {now[0]} in its place"
+    return f"its {was[0]} has shape {was[1]}, and here {now[1]}"
 
 
 def _spoken(value: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from spreeze.algos import PolicyForm, build_algorithm
 from spreeze.algos.network_knobs import BuiltPolicy
 from spreeze.errors import UsageError
+from spreeze.policy import Parameters
 from spreeze.rows import row_layout
 from spreeze.spec import EnvSpec
 
@@ -21,6 +22,7 @@ class Tried(NamedTuple):
 
     form: PolicyForm
     """How the policy acts."""
+    critic: Parameters
     said: str = ""
     """What to tell the user about a policy that is a module."""
 
@@ -78,7 +80,9 @@ def try_algorithm(algo: str, hyper: dict[str, Any], spec_data: dict[str, Any]) -
         raise _refused(algo, error) from None
     if bad := [name for name, value in metrics.items() if not math.isfinite(value)]:
         raise UsageError([f"--algo {algo}: {', '.join(bad)} of its first update is not finite."])
-    return Tried(form, _said(policy) if config.has_policy_module else "")
+    return Tried(
+        form, algorithm.critic_shapes.items, _said(policy) if config.has_policy_module else ""
+    )
 
 
 def _said(policy: BuiltPolicy) -> str:

@@ -36,7 +36,7 @@ def test_flags_and_the_environment_are_found(line: str, env: str, flags: dict[st
     assert scan_flags(line.split()) == (env, flags)
 
 
-@pytest.mark.parametrize("flag", ["--algo", "--preset", "--resume", "--runs"])
+@pytest.mark.parametrize("flag", ["--algo", "--preset", "--resume", "--runs", "--from"])
 @pytest.mark.parametrize("rest", [[], ["--serial"]])
 def test_a_flag_that_decides_defaults_needs_a_value(flag: str, rest: list[str]) -> None:
     with pytest.raises(UsageError, match=f"{flag}: which one"):

@@ -166,6 +166,14 @@ def test_a_node_that_finds_another_layout_says_so() -> None:
     assert setting.fleet.posts["a"].why == "rows have another layout there"
 
 
+def test_a_node_without_the_user_s_code_is_refused(setting: Setting) -> None:
+    setting.cluster.add("a")
+    setting.cluster.without_code.add("a")
+    setting.work(3)
+    assert setting.state("a") is State.REFUSED
+    assert "host-a was refused: No module named 'mine'" in setting.said[-1]
+
+
 def test_a_lost_block_costs_nothing_but_itself(setting: Setting) -> None:
     setting.cluster.add("a")
     setting.work(3)

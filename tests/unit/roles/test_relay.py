@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -366,6 +370,35 @@ def test_samplers_per_node_follow_its_cpus_and_the_speed_of_a_step() -> None:
     given = config_with(config, {"ray.samplers": 3, "ray.envs_per_process": 5})
     assert choose_for_node(given, fast, 6).sampler.processes == 3
     assert choose_for_node(given, fast, 6).sampler.envs_per_process == 5
+
+
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import Literal
+from spreeze.algos import Entry, sac
+from spreeze.knobs import knob
+
+@dataclass(frozen=True, kw_only=True)
+class Config(sac.SACConfig):
+    mode: Literal["a", "b"] = knob("a")
+
+ENTRY = Entry(Config, sac.build, "mine")
+"""
+CHOOSE = """
+import sys, cloudpickle
+from spreeze.settings.auto.processes import choose_for_node
+print(choose_for_node(*cloudpickle.load(sys.stdin.buffer)).sampler.processes)
+"""
+
+
+def test_a_node_needs_no_copy_of_the_file_with_the_user_s_algorithm(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    config = config_with(default_config(f"{tmp_path / 'own.py'}:ENTRY", env="x"), KNOBS)
+    sent = cloudpickle.dumps((config, dataclasses.replace(spec_of_count(), step_us=10.0), 3))
+    (tmp_path / "own.py").unlink()
+    chosen = subprocess.run([sys.executable, "-c", CHOOSE], input=sent, stdout=PIPE, check=True)
+    assert chosen.stdout == b"3\n"
 
 
 def spec_of_count() -> EnvSpec:

@@ -27,7 +27,8 @@ def arena() -> Iterator[Arena]:
 def test_problems_stand_and_each_event_is_told_once(arena: Arena) -> None:
     told: list[str] = []
     progress: Any = SimpleNamespace(standing={}, record_event=told.append)
-    view, relay = ClusterView(arena, progress), Document(arena, CLUSTER)
+    config = default_config("sac", env="x")
+    view, relay = ClusterView(arena, progress, config), Document(arena, CLUSTER)
     view.look()
     nodes = [{"name": "a", "state": "lost"}]
     for events, num in ((["a samples"], 1), (["a samples", "b was lost"], 2), (["x"] * 20, 22)):
@@ -37,6 +38,18 @@ def test_problems_stand_and_each_event_is_told_once(arena: Arena) -> None:
     assert told == ["a samples", "b was lost", *["x"] * 20]
     assert progress.standing == {"cluster": ["b"]}
     assert view.nodes == nodes
+
+
+def test_a_ray_that_the_run_starts_has_a_folder_until_the_run_ends(arena: Arena) -> None:
+    progress: Any = SimpleNamespace(standing={}, record_event=print)
+    config = config_with(default_config("sac", env="x"), {"backend": "ray"})
+    view = ClusterView(arena, progress, config)
+    assert view.scratch is not None
+    assert view.scratch.is_dir()
+    view.close()
+    assert not view.scratch.exists()
+    elsewhere = config_with(config, {"ray.address": "auto"})
+    assert ClusterView(arena, progress, elsewhere).scratch is None
 
 
 def reached(monkeypatch: pytest.MonkeyPatch, answer: Any, **knobs: Any) -> list[str]:

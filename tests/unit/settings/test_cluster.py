@@ -64,8 +64,30 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
+    ("here", "named", "said"),
+    [
+        ("10.0.0.1", None, ""),
+        ("127.0.0.1", None, ""),
+        ("100.64.3.2", None, ""),  # of a private network such as Tailscale's
+        ("fd00::2", "fd00:0::2", ""),
+        ("10.0.0.1", "10.0.0.2", "ray start --node-ip-address 10.0.0.2"),
+        ("8.8.8.8", None, "add --ray.interface 8.8.8.8"),
+        ("2001:4860:4860::8888", None, "that the internet routes"),
+        ("8.8.8.8", "8.8.8.8", ""),
+    ],
+)
+def test_an_address_that_the_internet_routes_must_be_named(
+    here: str, named: str | None, said: str
+) -> None:
+    problem = cluster.interface_problem(here, named)
+    assert (said in (problem or "")) if said else problem is None
+
+
+@pytest.mark.parametrize(
     ("knobs", "said"),
     [
+        ({"ray.interface": "10.0.0.1"}, "listens on 127.0.0.1 only"),
+        ({"ray.interface": "eth0", "ray.address": "auto"}, "name an IP address of this machine"),
         ({"serial": True}, "does not work with --serial"),
         ({"seeds": "3"}, "each run takes the whole cluster"),
         ({"backend": "local", "ray.samplers": 3}, "add it, or leave them out"),

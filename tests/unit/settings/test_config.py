@@ -13,7 +13,7 @@ from spreeze.algos import ALGORITHMS
 from spreeze.cli.commands.train import parse
 from spreeze.errors import UsageError
 from spreeze.settings.build import build_config
-from spreeze.settings.config import Config, get_knob, knob_names, resolved
+from spreeze.settings.config import Config, all_knobs, get_knob, knob_names, resolved
 from spreeze.settings.defaults import (
     config_from_json,
     config_with,
@@ -292,3 +292,9 @@ def test_a_config_that_an_earlier_version_stored_still_loads() -> None:
     chosen = with_algorithm(config, "dqn").hyper
     assert (chosen.gamma, chosen.hidden) == (0.9, (8, 8))
     assert vars(chosen)["n_step"] == 1, "it was given, so it wins over DQN's default"
+
+
+def test_the_names_of_knobs_are_those_of_their_descriptions() -> None:
+    for algo in ALGORITHMS:
+        config = default_config(algo, env="x")
+        assert knob_names(config) == list(all_knobs(config))

@@ -94,7 +94,9 @@ def test_another_scale_of_rewards_is_another_critic() -> None:
 
 
 def test_what_cannot_work_is_refused_by_name(runs: Path) -> None:
-    with pytest.raises(UsageError, match=r"none of its networks fits. Actor: its hidden is 8, and"):
+    with pytest.raises(
+        UsageError, match=r"--from x: none of its networks fits. Actor: its hidden is 8, and"
+    ):
         fit(source("sac"), "sac", hidden=(9,))
     wide = dataclasses.replace(cases.BOX, obs_shape=(5,)).to_json()
     with pytest.raises(UsageError, match=r"observations \(4,\).*has \(5,\)"):
@@ -102,7 +104,7 @@ def test_what_cannot_work_is_refused_by_name(runs: Path) -> None:
     with pytest.raises(UsageError, match="none of its networks"):
         fit_networks(dataclasses.replace(source("sac"), algo="f.py:X"), "sac", hyper("sac"), {})
     for knobs, said in (
-        ({"resume": "old"}, "the first begins a new run"),
+        ({"resume": "old"}, "--from and --resume: the first begins a new run"),
         ({"algo.hiden": (8,)}, "no knob 'algo.hiden'"),
     ):
         with pytest.raises(UsageError, match=said):

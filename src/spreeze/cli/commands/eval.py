@@ -31,7 +31,7 @@ class Arguments:
     env: str | None = None
     """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass, path/file.py:EnvClass)."""
     network: str | None = None
-    """Your class or function of (inputs, outputs) that makes the policy's torch module: file.py:NAME. Needed if it acts through torch."""
+    """Your class or function of (inputs, outputs) that makes the policy's torch module, or your algorithm: file.py:NAME. Needed if it acts through torch."""
     runs: str = "runs"
     """The runs folder."""
     json: str | None = None
@@ -49,7 +49,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     check_episodes("--episodes", args.episodes)
     run = find_run(args.run, Path(args.runs))
     checkpoint = run.checkpoint(args.checkpoint)
-    policy = load_policy(checkpoint, network_to_play(args.network))
+    policy = load_policy(checkpoint, network_to_play(args.network, run))
     env = env_to_play(policy, f"run {run.path.name}", args.env)
     began_s = time.monotonic()
     # The result may go to standard output as JSON.

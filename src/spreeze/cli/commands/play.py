@@ -54,7 +54,7 @@ class Arguments:
     env: str | None = None
     """Environment to play in. Needed if the run was trained on your own code (package.module:EnvClass, path/file.py:EnvClass)."""
     network: str | None = None
-    """Your class or function of (inputs, outputs) that makes the policy's torch module: file.py:NAME. Needed if it acts through torch."""
+    """Your class or function of (inputs, outputs) that makes the policy's torch module, or your algorithm: file.py:NAME. Needed if it acts through torch."""
     runs: str = "runs"
     """The runs folder."""
 
@@ -79,7 +79,7 @@ def main(arguments: list[str], _started_s: float) -> int:
     from spreeze.policy.load import load_policy
 
     run = find_run(args.run, Path(args.runs))
-    policy = load_policy(run.checkpoint(args.checkpoint), network_to_play(args.network))
+    policy = load_policy(run.checkpoint(args.checkpoint), network_to_play(args.network, run))
     env = env_to_play(policy, f"run {run.path.name}", args.env)
     try:
         with stdout_to_stderr(), messages_to(run.log("play")):

@@ -94,8 +94,9 @@ def report(run: Run, config: Config) -> str:
     memory_note = f"Note: {summary['out_of_memory']}\n" if summary["out_of_memory"] else ""
     flags = [] if config.runs == "runs" else ["--runs", config.runs]
     flags += ["--env", config.env] if ":" in config.env else []
-    next_line = f"\nNext: {_this_program()} eval {shlex.join([run.path.name, *flags])}"
     has_policy = any((run.path / "checkpoints").iterdir())
+    flags += _network_flag(run, config) if has_policy else []
+    next_line = f"\nNext: {_this_program()} eval {shlex.join([run.path.name, *flags])}"
     return (
         f"{config.env}: {happened}, after {took_s:.1f} s{start}: {short(summary['env_steps'])} env steps at "
         f"{short(summary['sample_hz'])}/s, {short(summary['updates'])} updates at {short(summary['update_hz'])}/s\n"
@@ -112,6 +113,16 @@ def _reached_target(summary: dict[str, Any], config: Config) -> str:
     if config.target_metric == Config.target_metric:
         return f"reached its target of {short(config.target)} with {short(summary['final_return'])}"
     return f"{config.target_metric} reached its target of {short(config.target)}"
+
+
+def _network_flag(run: Run, config: Config) -> list[str]:
+    """What `eval` needs to make a policy that acts through torch."""
+    from spreeze.store.manifest import read_checkpoint
+
+    if not config.hyper.has_policy_module:
+        return []
+    stored = read_checkpoint(RunDir(run.path).checkpoint(), ["config.json"]).data["config"]
+    return ["--network", config.algo] if stored["policy"]["module"] else []
 
 
 def _trace_line(run: Run) -> str:

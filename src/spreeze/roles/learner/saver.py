@@ -218,6 +218,7 @@ class Saver:
             "config": ctx.config.to_json(),
             "updates": updates,
             "env_steps": sum(point.env_steps),
+            "critic": self._last_good.algorithm.critic_shapes.items,
         }
         tensors = {
             "policy": policy.named(),

@@ -37,7 +37,7 @@ def run(ctx: Context) -> Iterator[None]:
     """One unit of work: send orders, take the blocks that have come."""
     from spreeze.roles.relay.ray_cluster import RayCluster
 
-    relay = Relay(ctx, RayCluster(ctx.config.ray))
+    relay = Relay(ctx, RayCluster(ctx.config.ray, folder=ctx.job.scratch))
     try:
         while True:
             relay.work(WAIT_S)
@@ -153,6 +153,7 @@ class Relay:
             resumed_steps=int(ctx.control.supervisor["resumed_steps"]),
             env_steps=ctx.control.env_steps,
             form=job.form,
+            scratch=job.scratch,
         )
 
     def _say(self, what: str) -> None:

@@ -29,6 +29,10 @@ class Lost(RuntimeError):
     """An outpost or its node has gone."""
 
 
+class Unreadable(RuntimeError):
+    """An outpost cannot read what it is sent, because of the software on its node."""
+
+
 class BlockLost(RuntimeError):
     """An answer was lost on its way; its outpost is there."""
 
@@ -57,7 +61,7 @@ class Cluster(Protocol):
         """Those of the tickets that have an answer; waits for one up to `timeout_s`."""
 
     def answer(self, ticket: Any) -> Any:
-        """The answer to a call; Lost or BlockLost without one."""
+        """The answer to a call; Lost, Unreadable or BlockLost without one."""
 
     def put(self, value: Any) -> Any:
         """Store a value once, for calls to any number of outposts."""
@@ -196,6 +200,8 @@ class Fleet:
                 self.blocks_lost += 1
             except Lost as error:
                 self._lose(post, str(error))
+            except Unreadable as error:
+                self._refuse(post, str(error))
             else:
                 if (report := self._heard(post, answer)) is not None:
                     reports.append((post, report, self._clock() - sent_s))

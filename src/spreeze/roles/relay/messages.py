@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from spreeze.envs.targets import EnvTarget, NamedEnv
@@ -51,6 +52,8 @@ class Invitation(NamedTuple):
     """Of the run so far."""
     form: PolicyForm | None = None
     """The policy that acts; None: as the config says."""
+    scratch: Path | None = None
+    """Where it keeps its files if the run has started Ray, on the learner's machine."""
 
 
 class Asked(NamedTuple):

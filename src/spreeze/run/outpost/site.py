@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import shutil
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from spreeze.envs.inspect import difference, inspect_env
 from spreeze.envs.targets import absolute_target
 from spreeze.errors import UsageError
 from spreeze.faults import Fault
+from spreeze.machine.scratch import Scratch
 from spreeze.roles.context import Job
 from spreeze.roles.relay.messages import MIRRORED, Invitation, Orders, Report
 from spreeze.rows import Rows, row_layout
@@ -45,7 +41,6 @@ WATCH_S, TUNE_S = 0.005, 1.0
 INSPECT_S = 300.0
 """How long the environment may take to be tried out."""
 VERSIONS_KEPT = 1 << 16
-FOLDER = "spreeze-outpost-"
 
 
 @dataclass
@@ -70,7 +65,7 @@ class Site:
     def __init__(self, invitation: Invitation) -> None:
         """Check that rows and policies mean the same here, and start the samplers; UsageError if not."""
         self._processes = Processes()
-        self._folder: Path | None = None
+        self._scratch: Scratch | None = None
         self._crew: Crew | None = None
         try:
             self._start(invitation)
@@ -90,9 +85,10 @@ class Site:
         self._control, self._weights = Control(self._arena), Weights(self._arena)
         self._env_calls = Document(self._arena, ENV_CALLS)
         self._check_layout(invitation, config, spec)
-        self._folder = make_folder()
+        self._scratch = Scratch("spreeze-outpost-", invitation.scratch)
+        folder = self._scratch.path
         for name in ("metrics", "logs"):
-            (self._folder / name).mkdir()
+            (folder / name).mkdir()
         control = self._control.supervisor
         control["active_samplers"] = config.sampler.processes
         control["resumed_steps"] = invitation.resumed_steps
@@ -112,7 +108,6 @@ class Site:
         self._next_tune_s = 0.0
         started_s = time.monotonic() - invitation.elapsed_s
 
-        folder = self._folder
         evaluates = config.ray.evaluate == "nodes"
         self._asked = Weights(self._arena, ASKED) if evaluates else None
         self._answer = Document(self._arena, EPISODES_PLAYED) if evaluates else None
@@ -233,15 +228,5 @@ class Site:
             self._crew.close()
         with contextlib.suppress(AttributeError, OSError):
             self._arena.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def make_folder() -> Path:
-    """A folder for the logs of this process's samplers; those that killed outposts have left are removed."""
-    parent = Path(tempfile.gettempdir())
-    for folder in parent.glob(f"{FOLDER}*"):
-        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+        if self._scratch is not None:
+            self._scratch.remove()
