@@ -357,8 +357,8 @@ class SpaceEnv(ReachEnv):
 
 
 def camera_env() -> gym.Env[Any, Any]:
-    """Observations with an image among them."""
-    return SpaceEnv(obs=gym.spaces.Dict({"camera": Box(0, 255, (8, 8, 3), np.uint8)}))
+    """Observations with an image of floats among them."""
+    return SpaceEnv(obs=gym.spaces.Dict({"camera": Box(0, 1, (64, 64, 3))}))
 
 
 def open_ended_env() -> gym.Env[Any, Any]:

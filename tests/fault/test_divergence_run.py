@@ -19,6 +19,7 @@ SMALL = {"algo.hidden": (16, 16), "learner.batch_size": 32, "learner.compile": F
 def test_a_run_that_diverges_again_and_again_fails_with_advice(tmp_path: Path) -> None:
     knobs = ("--algo", "sac", "--algo.lr", "1", "--algo.hidden", "16", "16", "--learner.no-compile")
     bounds = ("--learner.batch-size", "32", "--sampler.processes", "1", "--time", "100s")
+    bounds += ("--limits.rollbacks-per-minute", "1")
     with training(tmp_path, "fakes:HugeEnv", *knobs, *bounds, "--no-dashboard") as process:
         _, error = process.communicate(timeout=110)
     assert process.returncode == 1, error
@@ -26,7 +27,7 @@ def test_a_run_that_diverges_again_and_again_fails_with_advice(tmp_path: Path) -
     assert "Lower --algo.lr" in error
     summary = read(tmp_path, "summary")
     assert summary["state"] == "failed"
-    assert summary["faults"]["rolled_back"] == 6
+    assert summary["faults"]["rolled_back"] == 2
     policy = load_policy(tmp_path / "runs" / "r" / "checkpoints" / "last")
     assert np.isfinite(policy.vector).all()
 

@@ -36,7 +36,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ("train Pendulum-v1 --algo tqc --algo.drop-per-critic 30", ["--algo.drop-per-critic 30"]),
         ("export", ["export as what"]),
         ("export --onnx nowhere/x.onnx", ["there is no folder"]),
-        ("train fakes:camera_env", ["'camera', of shape", "is an image"]),
+        ("train fakes:camera_env", ["'camera', of shape", "looks like an image", "np.uint8"]),
         ("train fakes:ReachEnv --env.engine envpool", ["--env.engine envpool"]),
         ("train Pendulum-v1 --env.engine warp", ["warp", "envpool"]),
         ("train fakes:open_ended_env", ["1: [0.0, inf]", "without bounds"]),
