@@ -107,6 +107,7 @@ def test_a_killed_role_is_back_and_learning_goes_on(tmp_path: Path, role: str, a
     assert (summary["state"], summary["restarts"]) == ("interrupted", 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("F46")
 def test_a_sampler_of_images_that_leaks_is_replaced(tmp_path: Path) -> None:
     kwargs = ("--env.kwargs", '{"pixels": true, "fault": "leak", "num_bytes": 100000}')
