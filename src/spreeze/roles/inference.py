@@ -63,7 +63,7 @@ class Network:
         arithmetic = unfused_arithmetic(resolved(config.learner.precision))
         self._network = config.hyper.build_policy(ctx.spec, arithmetic).network
         self.vector: Floats = np.zeros(ctx.weights.size, np.float32)
-        """As it is published: the network, what the head has of its own, then the statistics."""
+        """As it is published: the network, the log of a Gaussian's standard deviation, then the statistics."""
         self._sizes = self._network.shapes.size, 2 * ctx.spec.vector_size * ctx.form.normalised
         self._parts: Sequence[Tensor] = ()
         self.load()

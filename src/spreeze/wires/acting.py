@@ -37,8 +37,8 @@ def acting_blocks(num_samplers: int, num_envs: int, obs_bytes: int, outputs: int
     ]
 
 
-class Question:
-    """A sampler's end: one group of environments."""
+class End:
+    """One end of a slot."""
 
     def __init__(
         self,
@@ -49,12 +49,16 @@ class Question:
     ) -> None:
         """Go on after the last question of the process before this one."""
         self._asked, self._answered = asked, answered
-        self._obs, self._outputs = obs, outputs
+        self.obs, self._outputs = obs, outputs
         self._number = int(asked[NUMBER])
+
+
+class Question(End):
+    """A sampler's end: one group of environments."""
 
     def ask(self, obs: NDArray[np.uint8]) -> None:
         """Ask what to do; the last question must have been answered."""
-        self._obs[:] = obs
+        self.obs[:] = obs
         self._number += 1
         self._asked[NUMBER] = self._number
 
@@ -74,20 +78,8 @@ class Question:
         return int(self._answered[VERSION])
 
 
-class Slot:
+class Slot(End):
     """The other end of a question."""
-
-    def __init__(
-        self,
-        asked: NDArray[np.int64],
-        answered: NDArray[np.int64],
-        obs: NDArray[np.uint8],
-        outputs: NDArray[np.float32],
-    ) -> None:
-        """Answer in this slot."""
-        self._asked, self._answered, self._outputs = asked, answered, outputs
-        self.obs = obs
-        """The observations of the open question."""
 
     def open_question(self) -> int | None:
         """The number of the question that waits for an answer, if there is one."""

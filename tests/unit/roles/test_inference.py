@@ -49,7 +49,7 @@ def test_answers_are_what_the_policy_gives_in_numpy(tmp_path: Path, env: str, al
         question = Acting(stage.arena).question(i, 0)
         assert question.is_answered
         assert question.version == 1
-        obs = question._obs if ctx.spec.images else question._obs.view(np.float32)
+        obs = question.obs if ctx.spec.images else question.obs.view(np.float32)
         policy.act(obs, explore=False)  # makes room for so many
         expected = policy._network(policy._inputs(obs)).copy()
         np.testing.assert_allclose(question.answer[:, :outputs], expected, rtol=1e-4, atol=1e-5)

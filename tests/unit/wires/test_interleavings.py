@@ -574,7 +574,7 @@ class HastyQuestion(Question):
     def ask(self, obs: Any) -> None:
         self._number += 1
         self._asked[NUMBER] = self._number
-        self._obs[:] = obs
+        self.obs[:] = obs
 
 
 class HastySlot(Slot):
