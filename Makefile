@@ -25,16 +25,19 @@ PEERS := $(basename $(wildcard src/spreeze/bench/peers/locks/*.in))
 BUILD_TOOLS := printf 'hatchling\neditables\n'
 TOOL_NAMES := printf 'cyclonedx-bom\npip-audit\nuv\n'
 
-.PHONY: train test faults suites wheels check format docs learning bench lock audit sbom clean
+.PHONY: train test exhaustive faults suites wheels check format docs learning bench lock audit sbom clean
 
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
-test: .venv/dev.stamp  ## all tests but those of `faults`, `suites` and `learning` that take minutes each
+test: .venv/dev.stamp  ## all tests but those of `exhaustive`, `suites` and `learning`, which take minutes each
 	$(PYTEST) $(PARALLEL) -m "not learning and not cluster and not exhaustive"
 
+exhaustive: .venv/dev.stamp  ## every fault at every point, and two minutes of faults: a few tests that take minutes each
+	$(PYTEST) $(PARALLEL) -m exhaustive
+
 faults: .venv/dev.stamp  ## every test that injects a fault or an attack; then writes docs/faults.md
-	$(PYTEST) $(PARALLEL) -m fault --fault-results tests/fault/results.json; \
+	$(PYTEST) $(PARALLEL) -m "fault and not cluster" --fault-results tests/fault/results.json; \
 	  status=$$?; $(BIN)/python docs/faults.py && exit $$status
 
 suites: .venv/suites.stamp  ## one task of every suite, EnvPool included, and clusters; installs another 1.7 GB
