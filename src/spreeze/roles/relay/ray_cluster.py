@@ -88,7 +88,7 @@ class RayCluster:
                     [f"--ray.address {config.address}: no connection to this cluster. {first}"]
                 ) from None
         self._ray: Any = ray
-        self.address: str = ray.util.get_node_ip_address()
+        self.address: str = self._ray.util.get_node_ip_address()
         """Of this machine in the cluster."""
         if (problem := self._exposed(config)) is not None:
             self.close()
