@@ -30,10 +30,10 @@ TOOL_NAMES := printf 'cyclonedx-bom\npip-audit\nuv\n'
 train: .venv/train.stamp  ## train Pendulum-v1 live until it is solved
 	@$(BIN)/spreeze train Pendulum-v1 --target -200 --time 5m
 
-test: .venv/dev.stamp  ## all tests but those of `exhaustive`, `suites` and `learning`, which take minutes each
+test: .venv/dev.stamp  ## all tests but those of `exhaustive`, `suites` and `learning`
 	$(PYTEST) $(PARALLEL) -m "not learning and not cluster and not exhaustive"
 
-exhaustive: .venv/dev.stamp  ## every fault at every point, and two minutes of faults: a few tests that take minutes each
+exhaustive: .venv/dev.stamp  ## every fault at every point, and faults that take long to show
 	$(PYTEST) $(PARALLEL) -m exhaustive
 
 faults: .venv/dev.stamp  ## every test that injects a fault or an attack; then writes docs/faults.md

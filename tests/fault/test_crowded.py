@@ -64,6 +64,7 @@ def goes_on(folder: Path) -> None:
     wait_for(lambda: read(folder, "status")["progress"]["env_steps"] > before["env_steps"] + 500)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("F52")
 @pytest.mark.fault("F58")
 def test_a_slow_environment_keeps_nobody_and_samplers_compute_with_one_thread_each(

@@ -44,6 +44,7 @@ def test_rare_faults_do_not_end_a_run(runs: str, fault: str, kind: str) -> None:
     assert set(run.summary["faults"]) == {kind}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("F46")
 def test_a_sampler_that_leaks_is_replaced(tmp_path: Path) -> None:
     limit = ("--limits.memory-mb", "50", "--no-dashboard", "--learner.no-compile")

@@ -50,7 +50,6 @@ def test_the_verdict_names_what_is_wrong() -> None:
     assert json.loads(json.dumps(good.report()))["problems"] == []
 
 
-@pytest.mark.exhaustive
 @pytest.mark.timeout(300)
 @pytest.mark.fault("F05")
 @pytest.mark.fault("F09")

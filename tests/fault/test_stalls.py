@@ -39,6 +39,7 @@ def went_on(run: Path, role: str, count: str) -> bool:
     return last["time_s"] > RUN_S - 3 and last[count] > middle[count]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(60)
 def test_a_stalled_environment_slows_no_other_role_and_the_run_ends_in_time(runs: str) -> None:
     run = spreeze.train(partial(fakes.StallEnv, 50), runs=runs, time=f"{RUN_S:.0f}s", **KNOBS)
@@ -88,6 +89,7 @@ def test_roles_that_hang_are_replaced_and_their_logs_say_where(tmp_path: Path) -
     assert "killed" not in summary["faults"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("F05")
 @pytest.mark.timeout(90)
 def test_an_evaluator_and_a_visualizer_whose_environment_hangs_are_replaced(tmp_path: Path) -> None:
