@@ -22,7 +22,6 @@ from spreeze.run.wording import (
     describe_bottleneck,
     describe_decision,
 )
-from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, get_knob, resolved
 from spreeze.store.rundir import RunDir
 from spreeze.text import clock, short
@@ -57,9 +56,8 @@ def choices(plan: Plan) -> list[tuple[str, str, str]]:
     """Each setting that was chosen: its flag, its value, its reason."""
     rows = []
     for name, reason in plan.reasons.items():
-        unneeded = name.startswith("limits.") or reason.source is Source.UNUSED
-        if unneeded and not plan.config.verbose:
-            continue  # limits: until something goes wrong
+        if name.startswith("limits.") and not plan.config.verbose:
+            continue  # nobody needs them until something goes wrong
         value = get_knob(plan.config, name)
         parts = value if isinstance(value, tuple) else (value,)
         shown = " ".join(f"{part:,}" if type(part) is int else str(part) for part in parts)

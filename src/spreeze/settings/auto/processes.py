@@ -6,7 +6,6 @@ import math
 
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine
-from spreeze.settings.auto.reason import Source
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import Config, resolved
 from spreeze.settings.defaults import config_with
@@ -129,8 +128,7 @@ def _choose_acting(resolver: AutoResolver, spec: EnvSpec) -> None:
     reason = "a policy of images is too slow in numpy" if on_device else "numpy is fast enough"
     if spec.images and not on_device:
         reason = why_not or "no GPU"
-    source = Source.RULE if spec.images else Source.UNUSED
-    resolver.choose(name, "inference" if on_device else "samplers", reason, source)
+    resolver.choose(name, "inference" if on_device else "samplers", reason)
 
 
 def choose_for_node(config: Config, spec: EnvSpec, cpus: int) -> Config:

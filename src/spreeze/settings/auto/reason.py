@@ -17,8 +17,6 @@ class Source(Enum):
     """A rule from the environment's spaces and the machine's cores, memory and devices."""
     GIVEN = "given"
     """It follows from another knob that the user gave."""
-    UNUSED = "unused"
-    """It has no effect on this task, so people need not see it."""
 
 
 @dataclass(frozen=True)
