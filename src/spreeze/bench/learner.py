@@ -26,9 +26,11 @@ from spreeze.learning.state import init_state
 from spreeze.learning.updater import Updater, UpdateSetup
 from spreeze.networks import unfused_arithmetic
 from spreeze.rows import as_matrix, row_layout
+from spreeze.settings.auto.images import IMAGE_HIDDEN, SHIFT
 from spreeze.spec import EnvSpec
 
 REPLAY_CAPACITY, FILLED_ROWS = 1_000_000, 200_000
+FILLED_BYTES = 1 << 28
 LR_AND_TAU = (3e-4, 0.005)
 GPU_CHUNK = 16
 """Updates per launch on a GPU."""
@@ -40,10 +42,18 @@ MATMULS = {"mm", "addmm", "bmm", "baddbmm"}
 def default_key(
     spec: EnvSpec, algo: str, batch_size: int, device: str, precision: str, threads: int
 ) -> CompileKey:
-    """The update that is measured by default: two layers of 256, a replay of a million transitions."""
+    """The update that is measured by default: two layers of 256, a replay of a million transitions.
+
+    With images, one layer of 512 behind the encoder `nature`.
+    """
+    hyper = vars(find_algorithm(algo).config(hidden=IMAGE_HIDDEN if spec.images else (256, 256)))
+    if spec.images:
+        hyper["encoder"] = "nature"
+        if "shift" in hyper:
+            hyper["shift"] = 0 if spec.discrete else SHIFT
     return CompileKey(
         algo=algo,
-        hyper=vars(find_algorithm(algo).config(hidden=(256, 256))),
+        hyper=hyper,
         spec=spec.to_json(),
         capacity=REPLAY_CAPACITY,
         batch_size=batch_size,
@@ -104,12 +114,12 @@ def set_up(key: CompileKey) -> tuple[Algorithm, Replay]:
 def _plain_round(algo: str, setup: UpdateSetup) -> tuple[Callable[[], None], int]:
     """A function that does the same updates in plain PyTorch, and how many updates a call does.
 
-    For an algorithm without a plain version it is the same update, without compiler and CUDA graphs.
+    For an algorithm without a plain version, and with images, it is the same update without compiler and CUDA graphs.
     """
     algorithm, replay, batch_size = setup.algorithm, setup.replay, setup.batch_size
     own = copy.deepcopy(setup.state)
     num = algorithm.config.critic_updates()
-    if algo not in PLAIN:
+    if algo not in PLAIN or algorithm.spec.images:
         return Updater(dataclasses.replace(setup, state=own, chunk=num)).run_eager, num
     plain, layout, rows = (
         PLAIN[algo](algorithm, own, LR_AND_TAU),
@@ -179,14 +189,18 @@ def rate(function: Callable[[], Any], count: int, seconds: float, device: str) -
 
 
 def filled_replay(algorithm: Algorithm, device: torch.device, capacity: int) -> Replay:
-    """A replay filled with random transitions."""
+    """A replay filled with random transitions; of films only some, which exceed every cache."""
     layout = row_layout(algorithm.spec, algorithm.config.row_format())
-    replay = Replay(layout, capacity, device)
-    num_rows = min(FILLED_ROWS, capacity)
+    replay = Replay(layout, layout.rows_for(capacity), device)
+    num_rows = min(layout.rows_for(FILLED_ROWS), replay.capacity, FILLED_BYTES // layout.row_bytes)
     rows = np.zeros(num_rows, layout.dtype)
-    as_matrix(rows)[:] = np.random.default_rng(0).normal(size=(num_rows, layout.width))
+    random = np.random.default_rng(0)
+    as_matrix(rows)[:] = random.standard_normal((num_rows, layout.width), np.float32)
     rows["discount"] = 0.99
     if algorithm.spec.discrete:
         rows["action"] = 0
+    if layout.film is not None:  # where a transition's frames are in its film
+        step = np.arange(layout.film.steps)
+        rows["obs"], rows["next_obs"], rows["back"] = step, step + 1, step
     replay.insert(rows)
     return replay

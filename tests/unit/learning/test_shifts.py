@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 import cases
+from fused import DEVICES, compare_with_plain
 from image_cases import spec_with, trained, updater_of
-from spreeze.learning.fusion.fuse import fuse, load_fused
 from spreeze.learning.minibatch import shift_images
 from spreeze.learning.state import named
 from spreeze.learning.updater import Updater
@@ -20,7 +20,6 @@ from spreeze.machine.facts import compiler
 from spreeze.spec import EnvSpec
 
 MOST = 4
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def cropped(spec: EnvSpec, obs: NDArray[Any], down: int, right: int) -> NDArray[Any]:
@@ -101,14 +100,4 @@ def test_updates_shift_images_and_repeat_bit_for_bit(algo: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 def test_our_compiler_takes_updates_with_shifts(device: str, tmp_path: Path) -> None:
-    made = updater(2, device=device)
-    fuse(made.plain, made.inputs(16), made.device, tmp_path / "update")
-    step = load_fused(tmp_path / "update", made.device)
-    for _ in range(3):  # other shifts than those of the recording
-        made.run()
-        inputs = made.inputs(16)
-        with torch.no_grad():
-            right, ours = made.plain(*inputs), step(*inputs)
-        place = made.plain.output_names.index("critic")
-        change = right[place] - made.state["critic"]
-        assert float((ours[place] - right[place]).norm()) <= 2e-2 * float(change.norm())
+    compare_with_plain(updater(2, device=device), 16, tmp_path)

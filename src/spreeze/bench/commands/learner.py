@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tyro
@@ -13,8 +13,10 @@ from rich.table import Table
 
 from spreeze.bench.result import find_algorithm_for, spec_of, whole_numbers, write_result
 from spreeze.errors import UsageError
+from spreeze.images import EncoderKind
 from spreeze.machine.facts import Machine, detect_machine
 from spreeze.settings.arguments import read_arguments
+from spreeze.settings.auto.images import with_stack
 from spreeze.settings.checks import check_devices
 from spreeze.text import short
 
@@ -39,6 +41,10 @@ class Arguments:
     """float32, tf32 or bf16. Auto: bf16 if the device supports it."""
     threads: int | None = None
     """CPU threads. Default: all cores."""
+    encoder: EncoderKind = "nature"
+    """With images: what reads them."""
+    encoder_width: int = 1
+    """Factor on the encoder's channels."""
     seconds: float = 12.0
     """Time to measure each batch size."""
     json: str | None = None
@@ -53,7 +59,7 @@ def main(arguments: list[str]) -> int:
     from spreeze.bench.learner import default_key, measure
 
     machine = detect_machine()
-    spec = HALF_CHEETAH if args.env is None else spec_of(args.env)
+    spec = HALF_CHEETAH if args.env is None else with_stack(spec_of(args.env), "auto")
     find_algorithm_for(args.algo, spec)
     device, second = _devices(args, machine)
     precision = args.precision
@@ -68,6 +74,9 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         key = default_key(spec, args.algo, size, device, precision, threads)
+        if spec.images:
+            encoder = {"encoder": args.encoder, "encoder_width": args.encoder_width}
+            key = replace(key, hyper=key.hyper | encoder)
         rows.append(measure(key, args.seconds))
         if second is not None:
             from spreeze.bench.two_devices import measure_pair

@@ -18,11 +18,14 @@ from spreeze.learning.fusion.nodes import (
     Node,
     Pointwise,
     Result,
+    Subscript,
     View,
 )
 from spreeze.learning.fusion.record import NotRecordable, Operation, Recording
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float64)
+IMAGES = 4
+"""Dimensions of a tensor of images: rows of the batch, channels, height, width."""
 CONSTANT = 1 << 16
 """Tensors that the update itself makes outside of what is recorded may have this many numbers."""
 
@@ -40,6 +43,8 @@ class Lowering:
     def __init__(self, recording: Recording) -> None:
         """Lower all operations."""
         self._nodes: dict[int, Node] = {}
+        self._known: dict[Any, Any] = {}
+        """Results by operation and arguments: what is computed twice is the same nodes."""
         self.constants: list[Tensor] = []
         self._num_inputs = len(recording.inputs)
         self._kept = recording  # ids of its tensors stay unique
@@ -65,6 +70,10 @@ class Lowering:
 
     def _lower(self, operation: Operation) -> None:
         made, name = None, operation.name
+        known = self._key((operation.function, operation.args, operation.options))
+        if known in self._known:
+            self._name(operation.result, self._known[known])
+            return
         if in_place := operation.function._schema.is_mutable:  # type: ignore[attr-defined]
             name = name.replace("_.", ".")
             if not self._kept.is_last_use(operation) or name not in HANDLERS:
@@ -78,16 +87,28 @@ class Lowering:
             if in_place:
                 raise NotRecordable(f"{operation.name} changes a tensor in place")
             made = self._call(operation)
-        tensors = operation.result
-        pairs = (
-            zip(tensors, made, strict=True)
-            if isinstance(tensors, tuple | list)
-            else [(tensors, made)]
-        )
-        for tensor, node in pairs:
+        if isinstance(made, Pointwise | View) and getattr(made, "alias", None) is None:
+            made = _as_in_memory(made, operation.result)
+        self._name(operation.result, made)
+        self._known[known] = made
+
+    def _key(self, value: Any) -> Any:
+        """Equal for values that are the same, with the nodes of tensors in their place."""
+        if isinstance(value, Tensor):
+            return Node, id(self.node(value))
+        if isinstance(value, dict):
+            return tuple((name, self._key(x)) for name, x in value.items())
+        if isinstance(value, list | tuple):
+            return tuple(map(self._key, value))
+        return type(value), value  # 1, 1.0 and True are equal
+
+    def _name(self, result: Any, made: Any) -> None:
+        """Remember the nodes of the tensors that an operation returned."""
+        many = isinstance(result, tuple | list)
+        for tensor, node in zip(result, made, strict=True) if many else [(result, made)]:
             if node is not None:
-                assert tuple(tensor.shape) == node.shape, (operation.name, tensor.shape, node.shape)
-                assert tensor.dtype == node.dtype, (operation.name, tensor.dtype, node.dtype)
+                assert tuple(tensor.shape) == node.shape, (tensor.shape, node)
+                assert tensor.dtype == node.dtype, (tensor.dtype, node)
                 self._nodes[id(tensor)] = node
 
     def _call(self, operation: Operation) -> Any:
@@ -105,23 +126,28 @@ class Lowering:
         first = next((i for i, tensor in enumerate(tensors) if tensor is not None), None)
         if first is None:
             raise NotRecordable(f"{operation.name} has no result")
+        orders = [() if tensor is None else order_in_memory(tensor) for tensor in tensors]
         call = Call(
-            tuple(tensors[first].shape),
+            _shape_in_memory(tensors[first], orders[first]),
             tensors[first].dtype,
             sources,
             function=function,
             arguments=args,
             options=options,
+            order=orders[first],
         )
         call.results = [
             None
             if tensor is None
             else call
             if number == first
-            else Result(tuple(tensor.shape), tensor.dtype, (call,), number=number)
-            for number, tensor in enumerate(tensors)
+            else Result(
+                _shape_in_memory(tensor, order), tensor.dtype, (call,), number=number, order=order
+            )
+            for number, (tensor, order) in enumerate(zip(tensors, orders, strict=True))
         ]
-        return call.results if many else call
+        made = [node and _put_back(node, node.order) for node in call.results]
+        return made if many else made[0]
 
 
 def _input(tensor: Tensor, number: int) -> Input:
@@ -134,6 +160,51 @@ def _input(tensor: Tensor, number: int) -> Input:
         strides=tuple(tensor.stride()),
         number=number,
     )
+
+
+def order_in_memory(tensor: Tensor) -> tuple[int, ...]:
+    """The dimensions of a tensor as they lie in memory, outermost first.
+
+    It differs from that of its shape where an image's channels are last. Matrices are always taken as they are.
+    """
+    usual = tuple(range(tensor.dim()))
+    strides = tensor.stride()
+    order = tuple(sorted(usual, key=lambda dim: -strides[dim]))
+    dense = tensor.permute(order).is_contiguous()
+    return order if tensor.dim() == IMAGES and dense and not tensor.is_contiguous() else usual
+
+
+def _shape_in_memory(tensor: Tensor, order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(tensor.shape[dim] for dim in order)
+
+
+def _as_in_memory(node: Node, like: Tensor) -> Node:
+    """The same elements, stored as the recorded tensor was if they are stored."""
+    order = order_in_memory(like)
+    if order == tuple(range(len(order))):
+        return node
+    turned = permuted(node, order)
+    copy = Pointwise(turned.shape, turned.dtype, (turned,), template="{0}")
+    return _put_back(copy, order)
+
+
+def _put_back(node: Node, order: Sequence[int]) -> Node:
+    """A tensor that lies in memory in this order of its dimensions, as its shape has them."""
+    if list(order) == sorted(order):
+        return node
+    return permuted(node, sorted(range(len(order)), key=lambda dim: order[dim]))
+
+
+def permuted(source: Node, order: Sequence[int]) -> View:
+    """The tensor with its dimensions in another order."""
+    back = {dim: i for i, dim in enumerate(order)}
+
+    def place(subscript: Subscript) -> Subscript:
+        return tuple(subscript[back[dim]] for dim in range(len(order)))
+
+    shape = tuple(source.shape[dim] for dim in order)
+    alias = lambda tensor: tensor.permute(tuple(order))  # noqa: E731
+    return View(shape, source.dtype, (source,), place=place, alias=alias)
 
 
 def _root(node: Node) -> Node:

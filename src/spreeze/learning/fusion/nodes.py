@@ -31,6 +31,7 @@ C_TYPES = {
     torch.int64: "long long",
     torch.int32: "int",
     torch.bool: "bool",
+    torch.uint8: "unsigned char",
 }
 """Types of values in kernels; bfloat16 is computed in float32."""
 
@@ -139,6 +140,17 @@ class View(Node):
     def element(self, write: Writer, subscript: Subscript) -> str:
         """The element of the source."""
         return write.read(self.sources[0], self.place(subscript))
+
+
+@dataclass(eq=False)
+class Bytes(Node):
+    """The bytes of the numbers of another tensor, which have four each."""
+
+    def element(self, write: Writer, subscript: Subscript) -> str:
+        """One byte of the number that has it."""
+        number, byte = subscript[-1].divide(4)
+        value = write.read(self.sources[0], (*subscript[:-1], number))
+        return write.let(self.c_type, f"float_to_bits({value}) >> 8 * ({byte.text()}) & 255u")
 
 
 @dataclass(eq=False)
@@ -260,8 +272,10 @@ class Call(Node):
     arguments: tuple[Any, ...] = ()
     """As in the recording, with nodes in place of tensors."""
     options: dict[str, Any] = field(default_factory=dict)
-    results: list[Node | None] = field(default_factory=list)
+    results: list[Call | Result | None] = field(default_factory=list)
     """Its results; None for one that is no tensor or not needed."""
+    order: tuple[int, ...] = ()
+    """The dimensions of the library's tensor as they lie in memory, outermost first."""
 
     def __post_init__(self) -> None:
         """The library writes to memory."""
@@ -273,6 +287,8 @@ class Result(Node):
     """Another result of a call."""
 
     number: int = 0
+    order: tuple[int, ...] = ()
+    """As of `Call`."""
 
     def __post_init__(self) -> None:
         """The library writes to memory."""

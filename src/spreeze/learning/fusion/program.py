@@ -12,7 +12,7 @@ from torch import Tensor
 import spreeze.learning.fusion.operations  # noqa: F401  (makes them known)
 from spreeze.learning.fusion.indices import contiguous_strides
 from spreeze.learning.fusion.lowering import Lowering
-from spreeze.learning.fusion.nodes import Call, Input, Node, Scratch, View
+from spreeze.learning.fusion.nodes import Call, Input, Node, Result, Scratch, View
 from spreeze.learning.fusion.record import NotRecordable, Recording
 from spreeze.learning.fusion.schedule import Kernel, schedule
 from spreeze.learning.fusion.source import STORED_TYPES, Body, memory
@@ -218,6 +218,13 @@ class _Places:
             "dtype": _name(seen.dtype),
         }
 
+    def result(self, node: Call | Result) -> Listing:
+        """A result of the library, in the order of its dimensions."""
+        seen = self.tensor(node)
+        for part in ("shape", "stride"):
+            seen[part] = [seen[part][node.order.index(dim)] for dim in range(len(node.order))]
+        return seen
+
     def argument(self, value: Any) -> Any:
         """An argument of a call as JSON."""
         if isinstance(value, Node):
@@ -245,7 +252,7 @@ def listing_of(program: Program, kernels: Iterable[Listing]) -> Listing:
             calls.append({**next(starts), "arguments": arguments})
         else:
             results = [
-                None if node is None or node not in program.offsets else places.tensor(node)
+                None if node is None or node not in program.offsets else places.result(node)
                 for node in step.results
             ]
             calls.append(
@@ -253,7 +260,8 @@ def listing_of(program: Program, kernels: Iterable[Listing]) -> Listing:
                     "operator": str(step.function),
                     "arguments": places.argument(step.arguments),
                     "options": {
-                        k: places.argument(v) for k, v in step.options.items() if k != "device"
+                        k: None if k == "device" else places.argument(v)
+                        for k, v in step.options.items()
                     },
                     "results": results,
                 }

@@ -122,13 +122,16 @@ class _Operation:
 
     def __init__(self, call: Listing, arena: Tensor) -> None:
         self._function: Any = attrgetter(call["operator"])(torch.ops)
-        self._call = call
+        self._call, self._device = call, arena.device
         self._results = [x and tensor_in((arena,), x) for x in call["results"]]
         self._direct = OUT.get(call["operator"])
         self._ready = None if _reads_inputs(call) else self._given((arena,))
 
     def _given(self, memories: Memories) -> tuple[list[Any], dict[str, Any]]:
-        options = {k: _argument(v, memories) for k, v in self._call["options"].items()}
+        options = {
+            k: self._device if k == "device" else _argument(v, memories)
+            for k, v in self._call["options"].items()
+        }
         return [_argument(x, memories) for x in self._call["arguments"]], options
 
     def __call__(self, memories: Memories) -> None:

@@ -12,6 +12,7 @@ from spreeze.settings.config import Config
 from spreeze.spec import EnvSpec
 
 STACK = 4
+IMAGE_HIDDEN = (512,)
 SHIFT = 4
 """Pixels by which images are shifted where actions are continuous, as in DrQ."""
 SINGLE = (1, 3)
@@ -49,7 +50,7 @@ def choose_images(resolver: AutoResolver, spec: EnvSpec) -> None:
     shortest = min(min(image.sides) for image in spec.images)
     kind: EncoderKind = "nature" if shortest >= NATURE_SIDE else "small"
     resolver.choose("algo.encoder", kind, f"the shortest side has {shortest} pixels")
-    resolver.choose("algo.hidden", (512,), "behind an encoder of images")
+    resolver.choose("algo.hidden", IMAGE_HIDDEN, "behind an encoder of images")
     kinds, shift = ("discrete", 0) if spec.discrete else ("continuous", SHIFT)
     resolver.choose("algo.shift", shift, f"actions are {kinds}")
     encoder = resolver.config.hyper.image_encoder(spec)

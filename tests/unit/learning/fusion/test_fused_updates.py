@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import cases
+from fused import DEVICES, compare_with_plain
 from spreeze.learning.fusion import cpu
 from spreeze.learning.fusion.fuse import fuse, load_fused
 from spreeze.learning.fusion.program import build_program, listing_of, waits
@@ -24,10 +25,6 @@ from spreeze.machine.facts import compiler
 from spreeze.spec import Activation
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-ROUNDING = {"cpu": 2e-3, "cuda": 2e-2}
-"""How far the change that a round makes to a vector may be off, as a fraction of its norm. Adam's first steps
-are the sign of the gradient, so rounding decides about entries whose gradient is close to zero."""
 
 
 def updater(name: str, kind: str, device: str = "cpu", **knobs: Any) -> Updater:
@@ -44,7 +41,7 @@ def updater(name: str, kind: str, device: str = "cpu", **knobs: Any) -> Updater:
 def test_every_algorithm_changes_its_state_as_the_plain_update_does(
     name: str, kind: str, device: str, tmp_path: Path
 ) -> None:
-    compare_with_plain(updater(name, kind, device), tmp_path)
+    compare_with_plain(updater(name, kind, device), 32, tmp_path)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -61,24 +58,7 @@ def test_every_kind_of_layer_is_fused_as_the_plain_update_computes_it(
         "actor_hidden": (16, 16),
         "critic_hidden": (24, 24, 16),
     }
-    compare_with_plain(updater("sac", "Box", device, **knobs), tmp_path)
-
-
-def compare_with_plain(made: Updater, tmp_path: Path) -> None:
-    """The fused form of an update changes every vector as the plain one does."""
-    device = made.device.type
-    fuse(made.plain, made.inputs(32), made.device, tmp_path / "update")
-    step = load_fused(tmp_path / "update", made.device)
-    for _ in range(4):  # other rows, noise and networks than those of the recording
-        made.run()
-        inputs = made.inputs(32)
-        with torch.no_grad():
-            right, ours = made.plain(*inputs), step(*inputs)
-        before = dict(zip(made.plain.output_names, inputs[-len(made.plain.names) :], strict=False))
-        for place, vector in enumerate(made.plain.output_names):
-            change = right[place].float() - before.get(vector, torch.zeros(())).float()
-            off = float((ours[place].float() - right[place].float()).norm())
-            assert off <= ROUNDING[device] * float(change.norm()) + 1e-6, vector
+    compare_with_plain(updater("sac", "Box", device, **knobs), 32, tmp_path)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -86,7 +66,7 @@ def test_quantiles_and_munchausen_are_fused_as_the_plain_update_computes_them(
     device: str, tmp_path: Path
 ) -> None:
     knobs = {"quantiles": 8, "munchausen": 0.9}
-    compare_with_plain(updater("dqn", "Discrete", device, **knobs), tmp_path)
+    compare_with_plain(updater("dqn", "Discrete", device, **knobs), 32, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["sac", "ppo"])

@@ -136,6 +136,24 @@ def _sum(low: Lowering, op: Operation) -> Node:
     return computed(op.result, f"{{0}} {sign} {{2}} * {{1}}", first, second, factor, low=low)
 
 
+@handles("floor_divide.default")
+def _quotient(low: Lowering, op: Operation) -> Node:
+    return _divided(low, op, "{0} / {1} - ({0} % {1} != 0 && ({0} < 0) != ({1} < 0))")
+
+
+@handles("remainder.Scalar")
+def _remainder(low: Lowering, op: Operation) -> Node:
+    return _divided(low, op, "({0} % {1} + {1}) % {1}")
+
+
+def _divided(low: Lowering, op: Operation, template: str) -> Node:
+    """A division of whole numbers, rounded down."""
+    value, divisor = op.args
+    if op.result.dtype not in (torch.int64, torch.int32) or not isinstance(divisor, int):
+        raise Unsupported
+    return computed(op.result, template, value, divisor, low=low)
+
+
 @handles("pow.Tensor_Scalar")
 def _power(low: Lowering, op: Operation) -> Node:
     base, exponent = op.args

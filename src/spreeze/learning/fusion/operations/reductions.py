@@ -7,9 +7,16 @@ from collections.abc import Sequence
 
 import torch
 
-from spreeze.learning.fusion.lowering import FLOATS, Lowering, Unsupported, handles, kind_of
+from spreeze.learning.fusion.lowering import (
+    FLOATS,
+    Lowering,
+    Unsupported,
+    handles,
+    kind_of,
+    permuted,
+)
 from spreeze.learning.fusion.nodes import C_TYPES, Node, Pointwise, Reduction
-from spreeze.learning.fusion.operations.views import permuted, reshaped, selected
+from spreeze.learning.fusion.operations.views import reshaped, selected
 from spreeze.learning.fusion.record import Operation
 from spreeze.learning.fusion.source import COMBINE
 
@@ -205,7 +212,7 @@ def _thin_product(low: Lowering, op: Operation) -> Node:
     if inner == 1:
         return pointwise(op.result.dtype, op.result.shape, "{0} * {1}", a, b)
     order = (*range(rank - 2), rank - 1, rank - 2)
-    weights = permuted(b, order, None)  # [..., 1, inner]
+    weights = permuted(b, order)  # [..., 1, inner]
     product = pointwise(torch.float32, a.shape, "{0} * {1}", a, weights)
     made: Node = reduced(product, [rank - 1], "sum", torch.float32)
     if made.dtype != op.result.dtype:

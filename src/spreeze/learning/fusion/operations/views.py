@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from spreeze.learning.fusion.indices import Index, contiguous_strides, flatten, unflatten
-from spreeze.learning.fusion.lowering import Lowering, Unsupported, handles, with_defaults
-from spreeze.learning.fusion.nodes import C_TYPES, Node, Subscript, View
+from spreeze.learning.fusion.lowering import (
+    Lowering,
+    Unsupported,
+    handles,
+    made_like,
+    permuted,
+    with_defaults,
+)
+from spreeze.learning.fusion.nodes import C_TYPES, Bytes, Node, Subscript, View
 from spreeze.learning.fusion.record import Operation
 
 
@@ -62,7 +70,16 @@ def _reshape(low: Lowering, op: Operation) -> Node:
 )
 def _same(low: Lowering, op: Operation) -> Node:
     source = low.node(op.args[0])
-    return viewed(source, source.shape, lambda s: s, None if "clone" in op.name else op)
+    # A copy may lie in memory in another order.
+    return viewed(source, source.shape, lambda s: s, None) if "clone" in op.name else source
+
+
+@handles("view.dtype")
+def _bytes(low: Lowering, op: Operation) -> Node:
+    source = low.node(op.args[0])
+    if (source.dtype, op.args[1]) != (torch.float32, torch.uint8):
+        raise Unsupported
+    return made_like(op.result, Bytes, (source,))  # type: ignore[no-any-return]
 
 
 @handles("expand.default")
@@ -79,16 +96,6 @@ def _expand(low: Lowering, op: Operation) -> Node:
     return viewed(source, op.result.shape, place, op)
 
 
-def permuted(source: Node, order: Sequence[int], op: Operation | None) -> Node:
-    """The tensor with its dimensions in another order."""
-    back = {dim: i for i, dim in enumerate(order)}
-
-    def place(subscript: Subscript) -> Subscript:
-        return tuple(subscript[back[dim]] for dim in range(len(order)))
-
-    return viewed(source, [source.shape[dim] for dim in order], place, op)
-
-
 @handles("t.default", "transpose.int", "permute.default")
 def _permute(low: Lowering, op: Operation) -> Node:
     source = low.node(op.args[0])
@@ -98,7 +105,9 @@ def _permute(low: Lowering, op: Operation) -> Node:
     elif len(order) > 1:
         first, second = op.args[1:] if "transpose" in op.name else (0, 1)
         order[first], order[second] = order[second], order[first]
-    return permuted(source, order, op)
+    if source.dtype not in C_TYPES:
+        raise Unsupported
+    return permuted(source, order)
 
 
 class Span(NamedTuple):
