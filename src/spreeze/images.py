@@ -215,6 +215,11 @@ class Encoder:
             return (Conv(16 * w, 3), Relu(), Conv(32 * w, 3), Relu())
         return (*(step for size in (16, 32, 32) for step in _block(size * w)), Relu())
 
+    @property
+    def pools(self) -> bool:
+        """Whether it takes maxima over neighbouring pixels."""
+        return any(isinstance(step, MaxPool) for step in self.steps())
+
     def shapes(self, image: Image, stack: int) -> list[tuple[int, ...]]:
         """The shapes of the parameters: of each convolution its kernels [out, in, k, k] and biases [out]."""
         shapes: list[tuple[int, ...]] = []

@@ -37,6 +37,11 @@ def acting_blocks(num_samplers: int, num_envs: int, obs_bytes: int, outputs: int
     ]
 
 
+def obs_of(arena: Arena) -> NDArray[np.uint8]:
+    """The observations of all slots: [samplers, groups, environments, bytes]."""
+    return arena["acting.obs"]
+
+
 class End:
     """One end of a slot."""
 

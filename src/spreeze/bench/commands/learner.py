@@ -57,10 +57,11 @@ def main(arguments: list[str]) -> int:
     sizes = whole_numbers("--batch-size", args.batch_size, MAX_BATCH)
     from spreeze.bench import HALF_CHEETAH
     from spreeze.bench.learner import default_key, measure
+    from spreeze.learning.compiled.key import ours_is_fastest
 
     machine = detect_machine()
     spec = HALF_CHEETAH if args.env is None else with_stack(spec_of(args.env), "auto")
-    find_algorithm_for(args.algo, spec)
+    found = find_algorithm_for(args.algo, spec)
     device, second = _devices(args, machine)
     precision = args.precision
     if precision == "auto":
@@ -76,7 +77,9 @@ def main(arguments: list[str]) -> int:
         key = default_key(spec, args.algo, size, device, precision, threads)
         if spec.images:
             encoder = {"encoder": args.encoder, "encoder_width": args.encoder_width}
-            key = replace(key, hyper=key.hyper | encoder)
+            hyper = key.hyper | encoder
+            ours = ours_is_fastest(found.config(**hyper), spec, device)
+            key = replace(key, hyper=hyper, fused=ours)
         rows.append(measure(key, args.seconds))
         if second is not None:
             from spreeze.bench.two_devices import measure_pair

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from spreeze.algos import algorithm_file, build_algorithm, find_algorithm
-from spreeze.algos.base import Algorithm, update_knobs
+from spreeze.algos.base import AlgoConfig, Algorithm, update_knobs
 from spreeze.learning.replay import Replay, ReplayShape
 from spreeze.learning.state import Part, init_state
 from spreeze.learning.two_devices.critic_actor import ActorUpdater, CriticUpdater
@@ -105,9 +105,20 @@ class CompileKey:
         return CriticUpdater(setup) if self.part == "critic" else Updater(setup)
 
 
+def ours_is_fastest(config: AlgoConfig, spec: EnvSpec, device: str) -> bool:
+    """Whether our own compiler's form of an update is at least as fast as torch's (docs/updates.md).
+
+    With images both call the same convolutions, but only torch's has a fast maximum over neighbouring pixels.
+    """
+    encoder = config.image_encoder(spec)
+    pools = encoder is not None and encoder.pools
+    return device == "cpu" or config.layer_norm or (bool(spec.images) and not pools)
+
+
 def set_precision(precision: str) -> None:
-    """How a GPU computes float32 matrix products: exactly, or with TF32 tensor cores."""
+    """How a GPU computes float32 matrix products and convolutions: exactly, or with TF32 tensor cores."""
     torch.set_float32_matmul_precision("highest" if precision == "float32" else "high")
+    torch.backends.cudnn.allow_tf32 = precision != "float32"
 
 
 def source_files() -> list[Path]:

@@ -3,6 +3,7 @@
     record      runs one update and records its operations
     lowering    each operation as arithmetic on elements (`operations`), or as a call of the library
     nodes       the expressions that lowering makes
+    places      those whose elements are at places that a kernel computes
     indices     which element of a tensor an expression reads
     storing     decides which values are stored
     schedule    puts expressions that run over the same elements into one kernel

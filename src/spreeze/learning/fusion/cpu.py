@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from spreeze.learning.fusion.nodes import Node, Reduction, Scatter
+from spreeze.learning.fusion.nodes import Node, Reduction
+from spreeze.learning.fusion.places import Scatter
 from spreeze.learning.fusion.program import Binaries, KernelStep, Listing, Program
 from spreeze.learning.fusion.schedule import Kernel, domain
 from spreeze.learning.fusion.source import COMBINE, FIRST, PRELUDE, Body
@@ -79,7 +80,7 @@ class CpuLoops:
         if kernel.columns == 1:
             yield
             return
-        with body.scope(f"for (unsigned c = 0; c < {kernel.columns}u; ++c)", ["c"]):
+        with body.scope(f"for (unsigned long c = 0; c < {kernel.columns}u; ++c)", ["c"]):
             yield
 
     @contextmanager

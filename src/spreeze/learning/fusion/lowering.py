@@ -119,7 +119,7 @@ class Lowering:
         options = tree_map(as_nodes, operation.options)
         sources = tuple(x for x in tree_leaves((args, options)) if isinstance(x, Node))
         for source in sources:
-            _root(source).stored = True
+            root(source).stored = True
         many = isinstance(operation.result, tuple | list)
         tensors = list(operation.result) if many else [operation.result]
         # Some results are left out, such as the gradient of a convolution by its input.
@@ -207,11 +207,16 @@ def permuted(source: Node, order: Sequence[int]) -> View:
     return View(shape, source.dtype, (source,), place=place, alias=alias)
 
 
-def _root(node: Node) -> Node:
+def root(node: Node) -> Node:
     """The node whose memory this one can be seen in."""
     while isinstance(node, View) and node.alias is not None:
         node = node.sources[0]
     return node
+
+
+def can_be_seen(node: Node) -> bool:
+    """Whether an element of it is somewhere in the memory of a stored node, or of one that will be stored."""
+    return not isinstance(root(node), View)
 
 
 def literal(value: float | int | bool) -> str:

@@ -107,11 +107,12 @@ class Pointwise(Node):
 
     def element(self, write: Writer, subscript: Subscript) -> str:
         """The template with the values of all sources."""
-        values = [write.read(source, _broadcast(source, subscript)) for source in self.sources]
+        values = [write.read(source, broadcast(source, subscript)) for source in self.sources]
         return write.let(self.c_type, self.template.format(*values))
 
 
-def _broadcast(source: Node, subscript: Subscript) -> Subscript:
+def broadcast(source: Node, subscript: Subscript) -> Subscript:
+    """The place in a source whose dimensions of size 1 stand for all places."""
     kept = subscript[len(subscript) - len(source.shape) :]
     return tuple(i if size > 1 else Index() for i, size in zip(kept, source.shape, strict=True))
 
@@ -168,7 +169,7 @@ class Parts(Node):
 
         def read(part: int) -> str:
             inside = (*subscript[: self.dim], at + -self.starts[part], *subscript[self.dim + 1 :])
-            return write.read(self.sources[part], _broadcast(self.sources[part], inside))
+            return write.read(self.sources[part], broadcast(self.sources[part], inside))
 
         able = [
             part
@@ -180,32 +181,6 @@ class Parts(Node):
             condition = f"{write.let('unsigned', at.text())} < {ends[part]}u"
             branches.append((condition, partial(read, part)))
         return write.choose(self.c_type, branches, lambda: read(able[-1]))
-
-
-def _same_place(subscript: Subscript) -> tuple[Subscript, Subscript]:
-    return subscript, subscript
-
-
-@dataclass(eq=False)
-class Lookup(Node):
-    """Elements of a stored tensor whose place along one dimension is read from another tensor."""
-
-    dim: int = 0
-    place: Callable[[Subscript], tuple[Subscript, Subscript]] = _same_place
-    """The place in the tensor of indices, and in the source, where that dimension is 0."""
-
-    def element(self, write: Writer, subscript: Subscript) -> str:
-        """The element that is looked up; an index that is out of range is moved to the nearest place."""
-        source, indices = self.sources
-        in_indices, in_source = self.place(subscript)
-        at, rest = write.read(indices, in_indices), source.offset(in_source)
-        size, stride = source.shape[self.dim], _strides(source)[self.dim]
-        at = write.let("long long", f"wrap({at}, {size}ll)")
-        return write.read_at(source, f"{at} * {stride}ll + ({rest.text()})")
-
-
-def _strides(node: Node) -> Shape:
-    return node.strides if isinstance(node, Input) else contiguous_strides(node.shape)
 
 
 @dataclass(eq=False)
@@ -239,29 +214,6 @@ class Reduction(Node):
         around = unflatten(outer, tuple(source.shape[dim] for dim in kept))
         place = within | dict(zip(kept, around, strict=True))
         return write.read(source, tuple(place[dim] for dim in range(len(source.shape))))
-
-
-@dataclass(eq=False)
-class Scatter(Node):
-    """A stored tensor to which elements are added at places that are read from another tensor.
-
-    Its sources are the tensor before, the indices and what is added. It shares its memory with the first.
-    """
-
-    dim: int = 0
-
-    def __post_init__(self) -> None:
-        """It changes memory."""
-        self.stored = True
-
-    def add(self, write: Writer, subscript: Subscript) -> tuple[str, str]:
-        """Where one element is added, and its value."""
-        _, indices, source = self.sources
-        at, value = write.read(indices, subscript), write.read(source, subscript)
-        rest = tuple(Index() if dim == self.dim else i for dim, i in enumerate(subscript))
-        stride = contiguous_strides(self.shape)[self.dim]
-        at = write.let("long long", f"wrap({at}, {self.shape[self.dim]}ll)")
-        return f"{at} * {stride}ll + ({self.offset(rest).text()})", value
 
 
 @dataclass(eq=False)

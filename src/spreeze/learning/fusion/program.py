@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import spreeze.learning.fusion.operations  # noqa: F401  (makes them known)
-from spreeze.learning.fusion.indices import contiguous_strides
 from spreeze.learning.fusion.lowering import Lowering
 from spreeze.learning.fusion.nodes import Call, Input, Node, Result, Scratch, View
+from spreeze.learning.fusion.places import in_memory
 from spreeze.learning.fusion.record import NotRecordable, Recording
 from spreeze.learning.fusion.schedule import Kernel, schedule
 from spreeze.learning.fusion.source import STORED_TYPES, Body, memory
@@ -201,15 +201,7 @@ class _Places:
 
     def tensor(self, node: Node) -> Listing:
         """A stored node, or a view of one."""
-        base, views = node, []
-        while isinstance(base, View) and not base.stored:
-            assert base.alias is not None
-            views.append(base.alias)
-            base = base.sources[0]
-        strides = base.strides if isinstance(base, Input) else contiguous_strides(base.shape)
-        seen = torch.empty_strided(base.shape, strides, dtype=base.dtype, device="meta")
-        for view in reversed(views):
-            seen = view(seen)
+        base, seen = in_memory(node)
         which, offset = self.of(base)
         return {
             "place": [which, offset + seen.storage_offset() * base.dtype.itemsize],

@@ -36,6 +36,9 @@ OUT: dict[str, Callable[..., Any]] = {
 """Operations that can write their result to a given place."""
 
 
+CONVOLUTION = "aten.convolution.default"
+
+
 class FusedUpdate:
     """A fused update, ready to be called. Its outputs stay valid until the call after the next."""
 
@@ -125,6 +128,8 @@ class _Operation:
         self._call, self._device = call, arena.device
         self._results = [x and tensor_in((arena,), x) for x in call["results"]]
         self._direct = OUT.get(call["operator"])
+        if call["operator"] == CONVOLUTION and arena.is_cuda and call["arguments"][2] is None:
+            self._direct = _convolve
         self._ready = None if _reads_inputs(call) else self._given((arena,))
 
     def _given(self, memories: Memories) -> tuple[list[Any], dict[str, Any]]:
@@ -144,6 +149,14 @@ class _Operation:
         for tensor, result in zip(made, self._results, strict=True):
             if result is not None:
                 result.copy_(tensor)
+
+
+def _convolve(x: Tensor, kernel: Tensor, _bias: None, *rest: Any, out: Tensor) -> None:
+    """A convolution without bias on a GPU."""
+    stride, padding, dilation, _transposed, _output_padding, groups = rest
+    write: Any = torch.ops.aten.cudnn_convolution.out
+    tf32 = torch.backends.cudnn.allow_tf32
+    write(x, kernel, padding, stride, dilation, groups, False, False, tf32, out=out)
 
 
 def _reads_inputs(value: Any) -> bool:

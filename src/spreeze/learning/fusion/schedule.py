@@ -15,9 +15,9 @@ from spreeze.learning.fusion.nodes import (
     Pointwise,
     Reduction,
     Result,
-    Scatter,
     View,
 )
+from spreeze.learning.fusion.places import Scatter
 from spreeze.learning.fusion.source import Body, memory
 from spreeze.learning.fusion.storing import (
     in_order,

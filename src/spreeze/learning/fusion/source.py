@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from spreeze.learning.fusion.indices import Index
-from spreeze.learning.fusion.nodes import C_TYPES, Node, Scatter, Subscript
+from spreeze.learning.fusion.nodes import C_TYPES, Node, Subscript
+from spreeze.learning.fusion.places import Scatter
 
 STORED_TYPES = {**C_TYPES, torch.bfloat16: "unsigned short"}
 """Types in memory."""

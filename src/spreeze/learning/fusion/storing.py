@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from spreeze.learning.fusion.nodes import Node, Pointwise, Scatter, View
+from spreeze.learning.fusion.nodes import Node, Pointwise, View
+from spreeze.learning.fusion.places import Scatter
 
 STORE_FROM_COST, LARGEST_COST = 12, 150
 """A value that several others read is stored if it costs this much to compute; at the latter in any case."""

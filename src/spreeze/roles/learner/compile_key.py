@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from spreeze.learning.compiled.key import CompileKey
+from spreeze.learning.compiled.key import CompileKey, ours_is_fastest
 from spreeze.learning.state import Part
 from spreeze.rows import Placement
 from spreeze.settings.config import Config, resolved
@@ -21,15 +21,17 @@ def compile_keys(
     """The key of each part of a run's update: critic and actor if they are on two devices, else one.
 
     `placement` is where the replay really is; by default where the config puts it. `fused`: the form that
-    is ready first, in place of the fastest one. They are the same on a CPU, and for networks with layer
-    normalisation: there our own compiler's form is at least as fast as torch's (docs/updates.md). And
-    torch's is a list of kernels, which has no place for what ranks exchange.
+    is ready first, in place of the fastest one, which may be the same. Torch's form is a list of kernels, which
+    has no place for what ranks exchange.
     """
     parts: tuple[Part, ...] = ("critic", "actor") if config.is_split else ("whole",)
     planned: Placement = resolved(config.replay.placement)
     keys = [_compile_key(config, spec, batch_size, placement or planned, part) for part in parts]
-    fused = fused or config.hyper.layer_norm or config.num_ranks > 1
-    return [dataclasses.replace(key, fused=fused or key.device == "cpu") for key in keys]
+    fused = fused or config.num_ranks > 1
+    return [
+        dataclasses.replace(key, fused=fused or ours_is_fastest(config.hyper, spec, key.device))
+        for key in keys
+    ]
 
 
 def _compile_key(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fused import DEVICES, compare_with_plain
 from image_cases import spec_with, trained, updater_of
@@ -15,6 +16,12 @@ from spreeze.machine.facts import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 DISCRETE = {"num_actions": 3, "action_shape": (), "action_low": (), "action_high": ()}
+
+
+@pytest.fixture(autouse=True)
+def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions of a GPU are rounded to fewer digits otherwise, not always in the same way."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def compare(spec: Any, algo: str, device: str, tmp_path: Path, **knobs: Any) -> None:

@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from spreeze.learning.fusion.indices import Index
-from spreeze.learning.fusion.lowering import Lowering, Unsupported, computed, handles, made_like
-from spreeze.learning.fusion.nodes import Lookup, Node, Scatter, Subscript
+from spreeze.learning.fusion.lowering import (
+    Lowering,
+    Unsupported,
+    can_be_seen,
+    computed,
+    handles,
+    made_like,
+    root,
+)
+from spreeze.learning.fusion.nodes import Node, Subscript
+from spreeze.learning.fusion.places import Lookup, Scatter, in_memory
 from spreeze.learning.fusion.record import Operation
+
+WHOLE = (torch.int64, torch.int32)
+SHARED = 64
+"""An index that is used for so many elements is computed once."""
 
 
 @handles("index.Tensor")
 def _index(low: Lowering, op: Operation) -> Node:
-    tensor, indices = op.args
-    if len(indices) != 1 or indices[0].dtype not in (torch.int64, torch.int32):
+    indices = op.args[1]
+    if any(index is None or index.dtype not in WHOLE for index in indices):
         raise Unsupported
-    source, index = low.node(tensor), low.node(indices[0])
-    _root_stored(source)
-    rank = len(index.shape)
+    nodes = [low.node(index) for index in indices]
+    num, rank = len(nodes), max(index.dim() for index in indices)
 
     def place(subscript: Subscript) -> tuple[Subscript, Subscript]:
-        return subscript[:rank], (Index(), *subscript[rank:])
+        return subscript[:rank], (*(Index(),) * num, *subscript[rank:])
 
-    found = made_like(op.result, Lookup, (source, index), dim=0, place=place)
-    found.stored = True  # rows of the replay are far apart: read them once
-    return found  # type: ignore[no-any-return]
+    found = _looked_up(low, op, nodes, tuple(range(num)), place)
+    if num == 1:
+        found.stored = True  # rows of the replay are far apart: read them once
+    for index in nodes:
+        if index.size * SHARED <= found.size:
+            root(index).stored = True
+    return found
 
 
-def _root_stored(source: Node) -> None:
-    source.stored = True
+def _looked_up(
+    low: Lowering, op: Operation, indices: Sequence[Node], dims: tuple[int, ...], place: Any
+) -> Node:
+    source = low.node(op.args[0])
+    if not can_be_seen(source):
+        source.stored = True
+    base, seen = in_memory(source)
+    base.stored = True
+    return made_like(op.result, Lookup, (base, *indices), seen=seen, dims=dims, place=place)  # type: ignore[no-any-return]
 
 
 @handles("gather.default")
 def _gather(low: Lowering, op: Operation) -> Node:
-    source, dim, index = low.node(op.args[0]), op.args[1], low.node(op.args[2])
-    dim %= len(source.shape)
-    _root_stored(source)
+    dim, index = op.args[1] % op.args[0].dim(), low.node(op.args[2])
 
     def place(subscript: Subscript) -> tuple[Subscript, Subscript]:
         return subscript, tuple(Index() if i == dim else s for i, s in enumerate(subscript))
 
-    return made_like(op.result, Lookup, (source, index), dim=dim, place=place)  # type: ignore[no-any-return]
+    return _looked_up(low, op, [index], (dim,), place)
 
 
 @handles("scatter_add.default")
