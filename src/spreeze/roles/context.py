@@ -64,6 +64,8 @@ class Job:
     """The policy that acts; None: as the config says."""
     scratch: Path | None = None
     """For the relay: where a Ray that it starts keeps its files. The folder goes with the supervisor."""
+    shared_gpu: Path | None = None
+    """Where CUDA finds the service by which processes share a GPU (`machine.shared_gpu`), if the run has one."""
 
     @property
     def acts_through_torch(self) -> bool:

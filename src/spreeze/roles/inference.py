@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from spreeze.wires.weights import WeightsReader
 WAIT_S = 0.00005
 FEW = 4
 """There is a smaller graph for this fraction of all slots."""
-FETCH_EVERY_S = 0.03
+FETCH_EVERY_S = 0.1
 
 
 def run(ctx: Context) -> Iterator[None]:
@@ -64,7 +63,9 @@ class Network:
         self._spec, self._device = ctx.spec, torch.device(config.devices[0])
         arithmetic = unfused_arithmetic(resolved(config.learner.precision))
         self._network = config.hyper.build_policy(ctx.spec, arithmetic).network
-        self.vector: Floats = np.zeros(ctx.weights.size, np.float32)
+        on_gpu = self._device.type == "cuda"
+        self._arrived = torch.zeros(ctx.weights.size, pin_memory=on_gpu)
+        self.vector: Floats = self._arrived.numpy()
         """As it is published: the network, the log of a Gaussian's standard deviation, then the statistics."""
         flat = self._flat = torch.zeros(len(self.vector), device=self._device)
         size, statistics = self._network.shapes.size, 2 * ctx.spec.vector_size * ctx.form.normalised
@@ -74,7 +75,7 @@ class Network:
 
     def load(self) -> None:
         """Take over the vector. In place: captured graphs read the same tensor."""
-        self._flat.copy_(torch.from_numpy(self.vector))
+        self._flat.copy_(self._arrived)
 
     def answer(self, slots: Sequence[Slot]) -> Floats:
         """The outputs for each slot, [slots, environments, outputs]; valid until the next call."""

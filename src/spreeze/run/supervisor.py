@@ -15,6 +15,7 @@ from typing import Any
 
 from spreeze.envs.targets import EnvTarget, picklable_target
 from spreeze.errors import RunFailed
+from spreeze.machine.shared_gpu import SharedGpu
 from spreeze.roles.context import Job
 from spreeze.run.callbacks.desk import Desk, UserCode
 from spreeze.run.cluster_view import ClusterView, cluster_summary
@@ -94,13 +95,13 @@ class Supervisor:
         self.trace = TraceFile(run_dir, trace_s, self.control) if trace_s else None
         self.shown_s = self.written_s = 0.0
         self.desk = self._desk(UserCode())
+        self.shared_gpu = SharedGpu(wanted=config.acts_beside_updates)
 
         def job(role: str, index: int = 0) -> Job:
             path = run_dir.path.absolute()
             target, others = picklable_target(env), plan.evaluation
-            return Job(
-                role, index, config, plan.spec, target, path, started_s, others, form=plan.form
-            )
+            made = Job(role, index, config, plan.spec, target, path, started_s, others)
+            return replace(made, form=plan.form, shared_gpu=self.shared_gpu.folder)
 
         samplers = [job("sampler", i) for i in range(resolved(config.sampler.processes))]
         self.jobs = [job("learner"), *samplers, job("evaluator")]
@@ -164,6 +165,7 @@ class Supervisor:
                 crew.close()
             self.directory_observers.close()
             self.cluster.close()
+            self.shared_gpu.close()
         if failure is not None:
             raise RunFailed(failure)
         interrupted = self.interrupts.signal == signal.SIGINT

@@ -180,6 +180,12 @@ class Config:
         return "," in self.device
 
     @property
+    def acts_beside_updates(self) -> bool:
+        """Whether a process acts on the GPU that another one trains on."""
+        on_gpu = self.devices[0] != "cpu" and not self.serial
+        return on_gpu and self.sampler.acting == "inference"
+
+    @property
     def num_ranks(self) -> int:
         """How many devices share each batch."""
         return 1 if self.is_split else len(self.devices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
@@ -11,6 +12,7 @@ import setproctitle
 
 from spreeze.errors import UsageError
 from spreeze.faults import fault_point
+from spreeze.machine import shared_gpu
 from spreeze.machine.affinity import keep_to_cores
 from spreeze.roles.context import drive, join
 from spreeze.run.processes.call_result import CallResult, Raised, Refused, Returned
@@ -23,6 +25,8 @@ def role_main(payload: bytes, report_fd: int, arena_fd: int) -> int:
     try:
         job, blocks = cloudpickle.loads(payload)
         setproctitle.setproctitle(f"spreeze {job.name} {job.run_path.name}")
+        if job.shared_gpu is not None:
+            os.environ[shared_gpu.FOLDER] = str(job.shared_gpu)
         arena = Arena(arena_fd, blocks)
         if job.config.cores == "separate":
             keep_to_cores(job.role == "learner", job.config.learner_cores)
