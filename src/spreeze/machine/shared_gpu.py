@@ -10,11 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-
-from spreeze.machine.scratch import Scratch
 
 PROGRAM = "nvidia-cuda-mps-control"
 FOLDER = "CUDA_MPS_PIPE_DIRECTORY"
@@ -28,10 +27,13 @@ exec 3<&0
 (
   trap '' HUP INT TERM
   read -r _ <&3
-  echo quit -t 1 | "$1"
+  echo quit -t 1 | timeout 5 "$1"
+  kill "$(cat "$2"/*.pid)"
+  rm -rf -- "$2"
 ) > /dev/null 2>&1 &
 """
-"""Starts the service, and ends it when the pipe closes, which the kernel does when the process dies."""
+"""Starts the service, and ends it when the pipe closes, which the kernel does when the process dies. Then its
+folder goes: before, it is how the service is told to end."""
 
 
 class SharedGpu:
@@ -40,17 +42,15 @@ class SharedGpu:
     def __init__(self, wanted: bool, begin_work: Sequence[str] = BEGIN_WORK) -> None:
         """Start it if it is wanted, and see that a process can work with it. If one runs already, CUDA finds that."""
         self.folder: Path | None = None
-        self._scratch: Scratch | None = None
         self._shell: subprocess.Popen[bytes] | None = None
         program = shutil.which(PROGRAM)
         is_there = FOLDER in os.environ or (USUAL_FOLDER / "control").exists()
         if not wanted or is_there or program is None:
             return
-        self._scratch = Scratch("spreeze-gpu-")
-        folder = str(self._scratch.path)
+        folder = tempfile.mkdtemp(prefix="spreeze-gpu-")
         with suppress(OSError, subprocess.TimeoutExpired):
             self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", SERVE, "spreeze-gpu", program],
+                ["/bin/sh", "-c", SERVE, "spreeze-gpu", program, folder],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -59,17 +59,17 @@ class SharedGpu:
                 start_new_session=True,
             )
             if self._shell.wait(PATIENCE_S) == 0 and _works(begin_work, folder):
-                self.folder = self._scratch.path
+                self.folder = Path(folder)
                 return
         self.close()
+        if self._shell is None or self._shell.poll() != 0:  # nothing began that would remove it
+            shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """End it now; ending it twice is harmless."""
         self.folder = None
         if self._shell is not None and self._shell.stdin is not None:
             self._shell.stdin.close()
-        if self._scratch is not None:
-            self._scratch.remove()
 
 
 def _works(begin_work: Sequence[str], folder: str) -> bool:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -485,3 +486,11 @@ def test_batches_sampled_on_the_host_hold_the_rows_of_the_replay() -> None:
     assert counts[:500].sum() == 0
     assert counts[500:].min() > 50
     assert counts[500:].max() < 170  # 102 are expected of each
+
+
+def test_a_replay_takes_memory_as_rows_come() -> None:
+    """Its compiled form is made from a second one of the same shape."""
+    before = psutil.Process().memory_info().rss
+    made = [kind(LAYOUT, (1 << 31) // LAYOUT.row_bytes, CPU) for kind in (Replay, ReplayShape)]
+    assert psutil.Process().memory_info().rss - before < 1 << 28
+    assert all(replay.rows.nbytes > 1 << 30 for replay in made)

@@ -20,7 +20,7 @@ if [ "$1" = -d ]; then
   touch "$CUDA_MPS_PIPE_DIRECTORY/control"
 else
   read -r words
-  echo "$words" >> {calls}
+  test -e "$CUDA_MPS_PIPE_DIRECTORY/control" && echo "$words" >> {calls}
 fi
 """
 
@@ -71,6 +71,18 @@ def test_it_ends_when_the_run_is_killed(calls: Path) -> None:
         assert (folder / "control").exists()
         run.send_signal(signal.SIGKILL)
     await_end(calls, folder)
+
+
+def test_a_service_that_does_not_begin_leaves_nothing(
+    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin" / PROGRAM).write_text("#!/bin/sh\nexit 1\n")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "scratch").mkdir()
+    assert SharedGpu(True, ["true"]).folder is None
+    assert not list((tmp_path / "scratch").iterdir())
+    assert not calls.exists()
 
 
 def test_a_service_that_nobody_can_work_with_is_ended(calls: Path) -> None:
