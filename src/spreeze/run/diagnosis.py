@@ -103,7 +103,8 @@ class LearningWatch:
         num = min(COMPARED, max(self._num // 2, 1))
         first, newest = np.array(self._first[:num]), np.array([*self._newest][-num:])
         size = max(abs(first.mean()), abs(newest.mean()))
-        error = newest.std() * math.sqrt(2 / num)
+        # While returns rise quickly the newest ones differ by more than luck.
+        error = min(first.std(), newest.std()) * math.sqrt(2 / num)
         return bool(newest.mean() - first.mean() > max(PROGRESS * size, LUCK * error))
 
     def _measured_cause(self, control: Control) -> Diagnosis | None:

@@ -63,7 +63,10 @@ def stage() -> Iterator[Any]:
         each.arena.close()
 
 
-@pytest.mark.parametrize("returns", [(-1200, -1100), (10, 20), (0, 5), (-10, 0.5), (-50, 40, 30)])
+@pytest.mark.parametrize(
+    "returns",
+    [(-1200, -1100), (10, 20), (0, 5), (-10, 0.5), (-50, 40, 30), (-21, -20, -21, -15, 17)],
+)
 def test_nothing_is_said_of_a_run_that_learns(stage: Any, returns: tuple[float, ...]) -> None:
     made = stage()
     made.see(obs_ratio=1e6, saturated=1.0, q_mean=1e9)

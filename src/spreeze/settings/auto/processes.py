@@ -29,6 +29,8 @@ EVALUATION_PAUSE_S = 0.5
 EVALUATION_S, EVALUATE_EVERY_S, EVALUATION_CORES = 0.1, 0.8, 0.2
 """How long an evaluation should take, how often there should be one, and the share of all cores that this
 may use on average. Many cores for a moment give a result sooner than a few cores all the time."""
+IMAGE_EVALUATION_CORES = 0.1
+"""The same with images, whose evaluations take longest: with 0.2 samplers of Pong lost a third of their steps."""
 
 
 def choose_processes(
@@ -73,7 +75,8 @@ def _choose_evaluators(resolver: AutoResolver, spec: EnvSpec, cores: int) -> Non
         most = min(cores - resolver.config.learner_cores, episodes)
         num = max(min(round(seconds / EVALUATION_S), most), 1)
         num = math.ceil(episodes / math.ceil(episodes / num))  # more would not finish sooner
-        busy = min(max(round(seconds / EVALUATE_EVERY_S), 1), max(int(EVALUATION_CORES * cores), 1))
+        most = (IMAGE_EVALUATION_CORES if spec.images else EVALUATION_CORES) * cores
+        busy = min(max(round(seconds / EVALUATE_EVERY_S), 1), max(int(most), 1))
         reason = f"{episodes} episodes take up to {seconds:.1f} s on one core"
     num = min(int(resolver.choose("evaluator.processes", num, reason)), episodes)
     busy = min(busy, num)
