@@ -22,6 +22,7 @@ from spreeze.run.wording import (
     describe_bottleneck,
     describe_decision,
 )
+from spreeze.settings.auto.reason import Source
 from spreeze.settings.config import Config, get_knob, resolved
 from spreeze.store.rundir import RunDir
 from spreeze.text import clock, short
@@ -56,8 +57,9 @@ def choices(plan: Plan) -> list[tuple[str, str, str]]:
     """Each setting that was chosen: its flag, its value, its reason."""
     rows = []
     for name, reason in plan.reasons.items():
-        if name.startswith("limits.") and not plan.config.verbose:
-            continue  # nobody needs them until something goes wrong
+        rarely = name.startswith("limits.") or reason.source is Source.UNUSED
+        if rarely and not plan.config.verbose:
+            continue  # nobody needs limits until something goes wrong
         value = get_knob(plan.config, name)
         parts = value if isinstance(value, tuple) else (value,)
         shown = " ".join(f"{part:,}" if type(part) is int else str(part) for part in parts)

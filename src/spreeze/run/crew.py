@@ -216,8 +216,9 @@ class Crew:
         progress.faults[Fault.GIVEN_UP] += 1
         if name in self._observers:
             count = self._queue.exits[name]
+            after = f" after it ended {count} times" if count else ""
             why = f": {cause}" if error else ""
-            progress.note(f"{name} was given up after it ended {count} times{why}; see {log}")
+            progress.note(f"{name} was given up{after}{why}; see {log}")
             return None
         trace = f"{error.traceback}\n" if error else ""
         failure = f"{trace}{name} was given up: {cause}. Its whole output: {log}"

@@ -18,7 +18,7 @@ COMPILE_PROBLEMS = {
         "no C++ compiler: updates run at about half speed (Debian: apt install g++)"
     ),
     CompileState.REFUSED: (
-        "the update could not be compiled and runs at about half speed; see logs/compiler.log"
+        "the update could not be compiled and runs at about half speed; see logs/learner-0.log"
     ),
 }
 

@@ -94,7 +94,12 @@ def test_each_choice_is_printed_on_one_line(terminal: bool, width: int) -> None:
     with Screen(console) as screen:
         screen.announce(made)
     lines = text.getvalue().splitlines()
-    assert len(lines) == len([name for name in made.reasons if not name.startswith("limits.")])
+    shown = {line.split()[0] for line in lines}
+    hidden = {"--env.stack", "--algo.encoder", "--algo.shift", "--sampler.acting"}
+    assert not shown & hidden, "they are for images"
+    chosen = {f"--{name.replace('_', '-')}" for name in made.reasons}
+    assert shown == {name for name in chosen - hidden if not name.startswith("--limits.")}
+    assert len(lines) == len(shown)
     (placement,) = [line for line in lines if line.startswith("--replay.placement")]
     assert "pinned" in placement
     assert ("do not fit" in placement) == (width == 200 or not terminal), (

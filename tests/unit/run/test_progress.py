@@ -230,7 +230,7 @@ def test_a_healthy_run_has_no_warnings(stage: Any) -> None:
         ("learner", "checkpoints_refused", 2, "2 checkpoints are damaged and were passed over"),
         ("learner", "detour", 1, "copies go through host memory"),
         ("learner", "compiled", CompileState.NO_CPP_COMPILER, "no C++ compiler"),
-        ("learner", "compiled", CompileState.REFUSED, "see logs/compiler.log"),
+        ("learner", "compiled", CompileState.REFUSED, "see logs/learner-0.log"),
         ("learner", "saves_failed", 3, "3 checkpoints could not be written"),
         ("evaluator", "saves_failed", 1, "1 checkpoints could not be written"),
     ],

@@ -7,6 +7,7 @@ from dataclasses import replace
 from spreeze.errors import UsageError
 from spreeze.images import LARGE_SIDE, NATURE_SIDE, EncoderKind, Image
 from spreeze.knobs import Auto
+from spreeze.settings.auto.reason import Source
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import Config
 from spreeze.spec import EnvSpec
@@ -40,9 +41,8 @@ def _usual_stack(images: tuple[Image, ...]) -> int:
 def choose_images(resolver: AutoResolver, spec: EnvSpec) -> None:
     """Choose what depends on images only; refuse what cannot be done with them."""
     if not spec.images:
-        resolver.choose("env.stack", 1, "no images")
-        resolver.choose("algo.encoder", "nature", "no images")
-        resolver.choose("algo.shift", 0, "no images")
+        for name, value in (("env.stack", 1), ("algo.encoder", "nature"), ("algo.shift", 0)):
+            resolver.choose(name, value, "no images", Source.UNUSED)
         return
     if problems := _problems(resolver.config):
         raise UsageError(problems)

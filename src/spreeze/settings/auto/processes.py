@@ -6,6 +6,7 @@ import math
 
 from spreeze.errors import UsageError
 from spreeze.machine.facts import Machine
+from spreeze.settings.auto.reason import Source
 from spreeze.settings.auto.resolver import AutoResolver
 from spreeze.settings.config import Config, resolved
 from spreeze.settings.defaults import config_with
@@ -75,8 +76,8 @@ def _choose_evaluators(resolver: AutoResolver, spec: EnvSpec, cores: int) -> Non
         most = min(cores - resolver.config.learner_cores, episodes)
         num = max(min(round(seconds / EVALUATION_S), most), 1)
         num = math.ceil(episodes / math.ceil(episodes / num))  # more would not finish sooner
-        most = (IMAGE_EVALUATION_CORES if spec.images else EVALUATION_CORES) * cores
-        busy = min(max(round(seconds / EVALUATE_EVERY_S), 1), max(int(most), 1))
+        share = IMAGE_EVALUATION_CORES if spec.images else EVALUATION_CORES
+        busy = min(max(round(seconds / EVALUATE_EVERY_S), 1), max(int(share * cores), 1))
         reason = f"{episodes} episodes take up to {seconds:.1f} s on one core"
     num = min(int(resolver.choose("evaluator.processes", num, reason)), episodes)
     busy = min(busy, num)
@@ -128,9 +129,10 @@ def _choose_acting(resolver: AutoResolver, spec: EnvSpec) -> None:
     if config.sampler.acting == "inference" and why_not:
         raise UsageError([f"--sampler.acting inference: {why_not}. Use samplers."])
     on_device = bool(spec.images) and resolver.on_gpu and not why_not
-    reason = "a policy of images is too slow in numpy" if on_device else "numpy is fast enough"
-    if spec.images and not on_device:
-        reason = why_not or "no GPU"
+    if not spec.images:
+        resolver.choose(name, "samplers", "no images: numpy is fast enough", Source.UNUSED)
+        return
+    reason = "a policy of images is too slow in numpy" if on_device else why_not or "no GPU"
     resolver.choose(name, "inference" if on_device else "samplers", reason)
 
 

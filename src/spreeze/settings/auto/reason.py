@@ -17,6 +17,8 @@ class Source(Enum):
     """A rule from the environment's spaces and the machine's cores, memory and devices."""
     GIVEN = "given"
     """It follows from another knob that the user gave."""
+    UNUSED = "unused"
+    """It changes nothing here, such as what is for images where there are none."""
 
 
 @dataclass(frozen=True)
