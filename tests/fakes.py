@@ -237,12 +237,20 @@ def odd_error_env() -> gym.Env[Any, Any]:
 class ParentEnv(ReachEnv):
     """Starts another program, as simulators do, and raises when it is closed."""
 
+    seconds = "987654"
+
     def __init__(self) -> None:
         super().__init__()
-        self.program = subprocess.Popen(["sleep", "987654"])
+        self.program = subprocess.Popen(["sleep", self.seconds])
 
     def close(self) -> None:
         raise RuntimeError("does not want to be closed")
+
+
+class UnclosableEnv(ParentEnv):
+    """Its programs are not those of tests that run at the same time."""
+
+    seconds = "987653"
 
 
 class DetachedEnv(ReachEnv):

@@ -16,6 +16,7 @@ PAGE = "coming-from-sb3.md"
 THEIRS, OURS = "# Stable-Baselines3\n", "# Spreeze\n"
 
 
+@pytest.mark.exhaustive
 def test_the_examples_work(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[Any] = []
     monkeypatch.setattr(spreeze, "train", shorter(spreeze.train, runs, ended))

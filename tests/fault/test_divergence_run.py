@@ -15,6 +15,7 @@ from user_runs import read, training
 SMALL = {"algo.hidden": (16, 16), "learner.batch_size": 32, "learner.compile": False}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("F53")
 def test_a_run_that_diverges_again_and_again_fails_with_advice(tmp_path: Path) -> None:
     knobs = ("--algo", "sac", "--algo.lr", "1", "--algo.hidden", "16", "16", "--learner.no-compile")

@@ -72,6 +72,7 @@ def test_a_run_survives_a_full_disk_and_its_output_comes_back(
     assert sorted(os.listdir(run / "tensorboard")), "at least one event file"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("F09")
 @pytest.mark.fault("F64")
 def test_roles_that_are_killed_on_a_full_disk_come_back_and_learn_on_it(disk: Path) -> None:

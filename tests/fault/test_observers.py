@@ -88,6 +88,7 @@ def test_an_environment_that_cannot_be_drawn_is_trained_and_the_reason_said(tmp_
     assert "no pictures" in log.read_text()
 
 
+@pytest.mark.exhaustive
 def test_a_visualizer_that_breaks_again_and_again_is_given_up(
     runs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

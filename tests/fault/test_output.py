@@ -59,6 +59,7 @@ def test_a_pipe_that_nobody_reads_any_more_does_not_end_training(tmp_path: Path)
     assert summary["faults"]["output_dropped"] > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.fault("F13")
 def test_a_pipe_that_is_full_from_the_start_does_not_hold_up_training(tmp_path: Path) -> None:
     """As a terminal that is paused."""

@@ -45,7 +45,9 @@ class ChangingSupervisor(launch.Supervisor):
         if "learner-0" not in self.progress.pids:
             return
         self.files[self.phase] |= {
-            path.name for path in (cache_folder() / "compiled").glob("*.bin")
+            path.name
+            for path in (cache_folder() / "compiled").glob("*.bin")
+            if "-" not in path.name  # a draft
         }
         if words["batch_size"] != SIZES[self.phase]:
             self.since = time.monotonic()

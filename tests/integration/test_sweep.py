@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from user_runs import PATHS, wait_for
 
@@ -71,6 +72,7 @@ def test_a_sweep_that_is_killed_goes_on_and_names_the_best(tmp_path: Path) -> No
     assert (tmp_path / "runs" / "s" / "sweep.png").stat().st_size
 
 
+@pytest.mark.exhaustive
 def test_a_trial_that_fails_is_recorded_and_the_sweep_goes_on(tmp_path: Path) -> None:
     kwargs = ['{"no_such": 1}', "{}"]
     (tmp_path / "s.toml").write_text(f"env.kwargs = {json.dumps(kwargs)}")

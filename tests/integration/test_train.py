@@ -622,12 +622,11 @@ def test_runs_that_start_in_the_same_second_have_different_names(runs: str) -> N
 
 
 def test_an_error_while_an_environment_is_closed_is_only_logged(runs: str) -> None:
-    run = spreeze.train(fakes.ParentEnv, runs=runs, steps="2000", **SMALL)
+    run = spreeze.train(fakes.UnclosableEnv, runs=runs, steps="2000", **SMALL)
     assert run.summary["state"] == "finished"
     assert "does not want to be closed" in (run.path / "logs" / "sampler-0.log").read_text()
-    programs = [
-        p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == ["sleep", "987654"]
-    ]
+    command = ["sleep", fakes.UnclosableEnv.seconds]
+    programs = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == command]
     assert not [p for p in programs if p.status() != psutil.STATUS_ZOMBIE], "it went with the run"
 
 
