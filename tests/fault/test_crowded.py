@@ -34,6 +34,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.mark.fault("F76")
 @pytest.mark.fault("F77")
+@pytest.mark.exhaustive
 def test_viewers_that_never_read_and_a_page_that_hangs_do_not_slow_training(tmp_path: Path) -> None:
     with training(tmp_path, "Pendulum-v1", "--learner.no-compile") as process:
         pids = learning(tmp_path)
@@ -138,6 +139,7 @@ def test_restarts_leave_no_file_thread_or_memory_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F26")
+@pytest.mark.exhaustive
 def test_runs_in_one_process_leave_no_file_behind(runs: str) -> None:
     files = []
     for _ in range(3):

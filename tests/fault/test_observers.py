@@ -37,6 +37,7 @@ def ask(port: int, path: str, token: str) -> Any:
 @pytest.mark.fault("F10")
 @pytest.mark.fault("F77")
 @pytest.mark.fault("S02")
+@pytest.mark.exhaustive
 def test_killed_observers_come_back_and_the_token_stays_secret(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "r"
     with training(tmp_path, "Pendulum-v1") as process:

@@ -128,6 +128,7 @@ def test_an_environment_that_is_not_made_in_time_is_refused_before_the_run(tmp_p
 
 @pytest.mark.fault("F73")
 @pytest.mark.timeout(60)
+@pytest.mark.exhaustive
 def test_a_run_that_was_suspended_continues_with_the_same_processes(tmp_path: Path) -> None:
     # Without pictures: on busy cores one may take longer than these limits.
     draw = ("--visualizer.draw", "off")

@@ -68,6 +68,7 @@ class ChangingSupervisor(launch.Supervisor):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.exhaustive
 def test_sizes_change_without_a_stall_and_what_was_compiled_stays(
     runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -630,6 +630,7 @@ def test_an_error_while_an_environment_is_closed_is_only_logged(runs: str) -> No
     assert not [p for p in programs if p.status() != psutil.STATUS_ZOMBIE], "it went with the run"
 
 
+@pytest.mark.exhaustive
 def test_the_pipeline_is_measured_against_its_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
